@@ -98,6 +98,14 @@ func (s *Snapshot) Surroundings(own func(labels map[string]string) bool, planned
 	return s.amid.With(toCome, pods)
 }
 
+// Waiting are the IDs of the gangs of which all members are there and wait for room, as far as their pods say.
+func (s *Snapshot) Waiting() (ids []string) {
+	for _, gang := range s.waiting {
+		ids = append(ids, gang.Gang.ID)
+	}
+	return ids
+}
+
 // View returns a copy of the planner's view, with the quota tree and what is used of it.
 // The error says why the cluster's quota tree cannot be used.
 func (s *Snapshot) View() (*snapshot.View, error) {

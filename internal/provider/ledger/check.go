@@ -16,6 +16,7 @@ import (
 // job that was just recorded, about all jobs when what is around them has changed, or only
 // about jobs that lose their nodes.
 func (l *Ledger) check(changed *job, around bool) []Finding {
+	l.visit()
 	if l.applying {
 		return l.asKnownNow(changed) // the plan has said the rest
 	}
@@ -234,12 +235,12 @@ func (l *Ledger) displacedJobs() []Finding {
 				Error:   true,
 				Summary: "A running job would lose its nodes",
 				Detail: fmt.Sprintf("The plan %s, on which job %s runs, and the job stays. Remove the job as well, wait until it has finished, "+
-					"suspend it and apply that before, or %s.", what, job, consent),
+					"suspend it and apply that before, or %s.", what, job, l.displaced[what].consent),
 			}
 			if l.displaced[what].requested {
 				f.Error = false
 				f.Detail = fmt.Sprintf("The plan %s, on which job %s runs. Unless the plan replaces the job, too, the apply refuses to. Replace or remove the job as well, "+
-					"wait until it has finished, suspend it and apply that before, or %s.", what, job, consent)
+					"wait until it has finished, suspend it and apply that before, or %s.", what, job, l.displaced[what].consent)
 			}
 			findings = append(findings, f)
 		}

@@ -55,6 +55,8 @@ type Ledger struct {
 	programs  map[string]program // those that this walk has visited
 	starts    starts
 	devices   devices
+	awaiting  bool          // somebody waits for visits
+	next      chan struct{} // closed by the next visit, nil when nobody waits for it
 }
 
 // New returns an empty ledger.
@@ -511,6 +513,18 @@ func (l *Ledger) CreatePool(name string) []Finding {
 	return nil
 }
 
+// PlanPool records the nodes of a pool that the plan adds or changes. It is told after [Ledger.Observe], and finds whom
+// gangs that wait evict beside what they get there.
+func (l *Ledger) PlanPool(pool string, nodes []placement.Node) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live == nil || len(l.live.Waiting) == 0 {
+		return nil
+	}
+	l.live.join([]string{pool}, nodes)
+	return l.check(nil, false)
+}
+
 // unset is what a pool takes from nodes that stay.
 type unset struct {
 	labels []string
@@ -537,17 +551,19 @@ func (l *Ledger) ShrinkPool(pool, what string) []Finding {
 // displacement are jobs on nodes that a pool gives up.
 type displacement struct {
 	jobs []string
+	// consent is how it is allowed all the same.
+	consent string
 	// requested means that no attribute asks for it, but -replace or replace_triggered_by, which may
 	// replace the jobs as well.
 	requested bool
 }
 
 // DisplaceJobs records that the plan takes nodes from these jobs; what says how, as in
-// "deletes node pool v100".
-func (l *Ledger) DisplaceJobs(what string, jobs []string) []Finding {
+// "deletes node pool v100", and consent how that is allowed.
+func (l *Ledger) DisplaceJobs(what, consent string, jobs []string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.displaced[what] = displacement{jobs: jobs}
+	l.displaced[what] = displacement{jobs: jobs, consent: consent}
 	return l.check(nil, false)
 }
 
@@ -556,7 +572,7 @@ func (l *Ledger) DisplaceJobs(what string, jobs []string) []Finding {
 func (l *Ledger) DisplaceJobsOnRequest(what string, jobs []string) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.displaced[what] = displacement{jobs: jobs, requested: true}
+	l.displaced[what] = displacement{jobs: jobs, consent: consent, requested: true}
 	return l.check(nil, false)
 }
 

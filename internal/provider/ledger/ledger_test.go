@@ -359,13 +359,13 @@ func TestPools(t *testing.T) {
 func TestJobThatStaysOnNodesThatGo(t *testing.T) {
 	want := []string{"error PoolTaken default/a"}
 	gives := func(l *ledger.Ledger) []ledger.Finding {
-		return l.DisplaceJobs("deletes node pool v100", []string{"default/a", "default/b"})
+		return l.DisplaceJobs("deletes node pool v100", "set allow_disruption = true", []string{"default/a", "default/b"})
 	}
 	l := ledger.New()
 	assert.Empty(t, gives(l))
 	found := l.KeepJob("default/a")
 	assert.Equal(t, want, describe(found))
-	assert.Contains(t, found[0].Detail, "or set allow_disruption = true on the pool, and apply that before if the plan replaces or deletes it.")
+	assert.Contains(t, found[0].Detail, "or set allow_disruption = true.")
 	l.ReplaceJob("default/b", "default/b")
 
 	l = ledger.New()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -149,7 +150,7 @@ func planTree(tree *quota.Tree) visit {
 }
 
 func displace(jobs ...string) visit {
-	return func(l *ledger.Ledger) []ledger.Finding { return l.DisplaceJobs("shrinks node pool v100", jobs) }
+	return func(l *ledger.Ledger) []ledger.Finding { return l.DisplaceJobs("shrinks node pool v100", "set allow_disruption = true", jobs) }
 }
 
 func shrink(pool string) visit {
@@ -1355,5 +1356,47 @@ func TestLauncherBesideWhoIsEvicted(t *testing.T) {
 		require.Equal(t, []string{"warning Preempts default/b"}, describe(found))
 		assert.Contains(t, found[0].Detail, "default/low")
 		assert.Equal(t, says, strings.Contains(found[0].Detail, "what starts once they run does not fit beside them"), found[0].Detail)
+	}
+}
+
+// Of jobs without which a planned one fits, and which Terraform does not visit, the plan says so once no visit comes any
+// more: one caller for all jobs. What is visited meanwhile is decided.
+func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
+	one := machines(t, "v100", 1)
+	full := cluster{nodes: one, own: []string{"default/mine", "default/other"}}.runs("default/mine", 6).runs("default/other", 2)
+	const said = "warning NeedsOthers default/new"
+	for name, test := range map[string]struct {
+		visits    []visit
+		meanwhile visit
+		immediate bool
+		want      []string
+		says      []string
+	}{
+		"neither is visited":                      {want: []string{said}, says: []string{"default/mine, of this configuration"}},
+		"the other one is":                        {visits: []visit{keep("default/other")}, want: []string{said}, says: []string{"default/mine"}},
+		"it is to start at once":                  {immediate: true, want: []string{"error NeedsOthers default/new"}},
+		"both are":                                {visits: []visit{leave("default/mine"), leave("default/other")}},
+		"one goes meanwhile":                      {meanwhile: leave("default/mine")},
+		"one stays, which is said with its visit": {meanwhile: keep("default/mine")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			l.Observe(full.live)
+			for _, v := range test.visits {
+				v(l)
+			}
+			j := job(one, "new", 6)
+			j.RequireImmediate = test.immediate
+			plan(j)(l)
+			if test.meanwhile != nil {
+				go func() { test.meanwhile(l) }()
+			}
+			found := l.Await(t.Context(), "default/new", 300*time.Millisecond)
+			assert.Equal(t, test.want, describe(found))
+			for _, text := range test.says {
+				assert.Contains(t, found[0].Detail, text)
+			}
+			assert.Empty(t, l.Await(t.Context(), "default/new", time.Millisecond), "it is said once")
+		})
 	}
 }

@@ -154,7 +154,7 @@ func (r *nodeGPU) checkUse(c change, moves []move, snapshot *cluster.Snapshot) (
 		refused := e.pods
 		if !applying {
 			refused = running.Foreign(e.pods, r.Session.Owns)
-			diags.Append(session.Diagnostics(r.Session.Ledger.DisplaceJobs(e.text, running.Owners(e.pods)))...)
+			diags.Append(session.Diagnostics(r.Session.Ledger.DisplaceJobs(e.text, consent, running.Owners(e.pods)))...)
 		}
 		if len(refused) > 0 {
 			diags.Append(diag.WithPath(at, diag.NewErrorDiagnostic(e.summary, fmt.Sprintf(

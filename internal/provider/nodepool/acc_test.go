@@ -98,6 +98,20 @@ func TestPool(t *testing.T) {
 	})
 }
 
+// An object with nothing in it stays, and is no change in every plan.
+func TestEmptyKubeletConfig(t *testing.T) {
+	acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith("kubelet_config = {}"))
+	cli.Apply(t, 1, 0, 0)
+	cli.Unchanged(t)
+	cli.Write(t, poolWith("kubelet_config = { max_pods = 100 }"))
+	cli.Apply(t, 0, 1, 0)
+	cli.Unchanged(t)
+	cli.Write(t, poolWith("kubelet_config = {}"))
+	cli.Unchanged(t)
+}
+
 // What is written and empty is what is left out: the cloud decides, in every later plan as well.
 func TestEmptySettings(t *testing.T) {
 	config := func(size int, settings string) string {

@@ -188,7 +188,7 @@ func (r *pool) checkDisplaced(ctx context.Context, c change) (diags diag.Diagnos
 		diags.Append(session.Diagnostics(r.shrink(ctx, c.before.Name, what))...)
 	}
 	for _, s := range displaced {
-		diags.Append(r.refuseForeign(s.at, s.text, c.consent(), s.pods, r.Session.Owns)...)
+		diags.Append(r.refuseForeign(s.at, s.text, s.consent, s.pods, r.Session.Owns)...)
 	}
 	return diags
 }
@@ -201,7 +201,7 @@ func (r *pool) refuseDisplaced(ctx context.Context, c change) (diags diag.Diagno
 	}
 	displaced, diags := r.displaced(ctx, c)
 	for _, s := range displaced {
-		diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, c.consent(), s.pods))
+		diags.AddAttributeError(s.at, "Running jobs would lose their nodes", refusal(s.text, s.consent, s.pods))
 	}
 	return diags
 }
@@ -211,10 +211,22 @@ func (r *pool) shrink(ctx context.Context, pool, what string) []ledger.Finding {
 	if r.Session.Ledger.Applying() {
 		return nil // it says nothing then
 	}
-	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
-		r.Session.Ledger.Observe(func() ledger.Live { return snapshot.Live(r.Session.Owns) })
-	}
+	r.Session.ShowCluster(ctx)
 	return r.Session.Ledger.ShrinkPool(pool, what)
+}
+
+// showOffer tells the ledger what a pool will offer that the plan adds or changes, since gangs that wait may take it.
+func (r *pool) showOffer(ctx context.Context, plan model) diag.Diagnostics {
+	if r.Session.Ledger.Applying() || !known.Wholly(ctx, plan.Capacity) {
+		return nil
+	}
+	offer, diags := capacity.From(ctx, plan.Capacity)
+	nodes, _, err := offer.Planner()
+	if err != nil || diags.HasError() {
+		return diags // it says so where a job is to run there
+	}
+	r.Session.ShowCluster(ctx)
+	return append(diags, session.Diagnostics(r.Session.Ledger.PlanPool(offer.Pool, nodes))...)
 }
 
 // refuseForeign refuses to take nodes away from jobs of others, and tells the ledger about
@@ -223,14 +235,15 @@ func (r *pool) refuseForeign(at path.Path, what, consent string, pods []running.
 	if foreign := running.Foreign(pods, own); len(foreign) > 0 {
 		diags.AddAttributeError(at, "Running jobs would lose their nodes", refusal(what, consent, foreign))
 	}
-	diags.Append(session.Diagnostics(r.Session.Ledger.DisplaceJobs(what, running.Owners(pods)))...)
+	diags.Append(session.Diagnostics(r.Session.Ledger.DisplaceJobs(what, consent, running.Owners(pods)))...)
 	return diags
 }
 
-// displaced is an effect with the running pods that it hits.
+// displaced is an effect with the running pods that it hits, and how it is allowed all the same.
 type displaced struct {
 	effect
-	pods []running.Pod
+	pods    []running.Pod
+	consent string
 }
 
 // displaced lists what a change takes from running jobs.
@@ -243,7 +256,7 @@ func (r *pool) displaced(ctx context.Context, c change) (list []displaced, diags
 	for _, e := range effects {
 		hit := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !e.hits(p.Object) })
 		if len(hit) > 0 {
-			list = append(list, displaced{effect: e, pods: hit})
+			list = append(list, displaced{effect: e, pods: hit, consent: c.consent(pods)})
 		}
 	}
 	return list, diags
@@ -297,15 +310,24 @@ func consentBefore(state string) string {
 	return "set allow_disruption = true and apply that before"
 }
 
-// consent is how the change is allowed, as [change.allowed] asks for it.
-func (c change) consent() string {
+// consent is how the change is allowed, as [change.allowed] asks for it, or does no harm to pods that run on the pool.
+func (c change) consent(pods []running.Pod) string {
+	const allow = "set allow_disruption = true"
 	if c.replaces() {
 		return consentBefore(c.from.State.ValueString())
 	}
-	if to := c.to.Size.ValueInt64(); to > 0 && to < c.from.Size.ValueInt64() && c.to.RemoveNodes.IsNull() {
-		return "set allow_disruption = true, or name nodes without jobs in remove_nodes"
+	from, to := c.from.Size.ValueInt64(), c.to.Size.ValueInt64()
+	if to >= from || !c.to.RemoveNodes.IsNull() {
+		return allow
 	}
-	return "set allow_disruption = true"
+	idle := slices.DeleteFunc(texts(c.from.NodeNames.Elements()), func(node string) bool {
+		return slices.ContainsFunc(pods, func(p running.Pod) bool { return p.Object.Spec.NodeName == node })
+	})
+	if len(idle) == 0 {
+		return allow
+	}
+	idle = idle[:min(len(idle), int(from-to))]
+	return fmt.Sprintf("let nodes go that run no jobs: size = %d, remove_nodes = [\"%s\"], or %s", from-int64(len(idle)), strings.Join(idle, `", "`), allow)
 }
 
 func refusal(what, consent string, pods []running.Pod) string {

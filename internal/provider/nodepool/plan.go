@@ -87,6 +87,9 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		before = nil
 	}
 	resp.Diagnostics.Append(r.planDevices(ctx, req.Config, before, *plan)...)
+	if before == nil || !plan.Capacity.Equal(before.Capacity) {
+		resp.Diagnostics.Append(r.showOffer(ctx, *plan)...)
+	}
 	if resp.Diagnostics.HasError() {
 		return
 	}

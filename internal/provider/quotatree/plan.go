@@ -30,6 +30,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		return
 	}
 	if req.Plan.Raw.IsNull() {
+		r.Session.ShowCluster(ctx)
 		for _, f := range r.Session.Ledger.RecordTree(nil) {
 			resp.Diagnostics.Append(session.Diagnostic(f))
 		}
@@ -66,6 +67,9 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	tree, err := quota.New(spec)
 	if err != nil {
 		return // the validation has said so
+	}
+	if !resp.Plan.Raw.Equal(req.State.Raw) {
+		r.Session.ShowCluster(ctx)
 	}
 	for _, f := range r.Session.Ledger.RecordTree(tree) {
 		resp.Diagnostics.Append(session.Diagnostic(f))

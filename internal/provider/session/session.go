@@ -142,6 +142,17 @@ func (s *Session) Snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	return c.Snapshot(ctx)
 }
 
+// ShowCluster shows the cluster to the ledger of a plan, where it can be seen: what the plan frees or adds may go to
+// gangs that wait. A plan that takes something away is never refused because it cannot.
+func (s *Session) ShowCluster(ctx context.Context) {
+	if s.Ledger.Applying() {
+		return
+	}
+	if snapshot, err := s.Snapshot(ctx); err == nil {
+		s.Ledger.Observe(func() ledger.Live { return snapshot.Live(s.Owns) })
+	}
+}
+
 // Changed makes those who look at the cluster from now on see what this walk has just changed there.
 func (s *Session) Changed() {
 	if c, err := s.cluster(); err == nil {

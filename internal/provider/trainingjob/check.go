@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -56,6 +57,10 @@ func (c checker) promised() bool { return c.spec.Gang && c.ours() }
 // ours reports whether our scheduler places the job.
 func (c checker) ours() bool { return c.spec.SchedulerName == contract.SchedulerName }
 
+// lastVisit is how long no visit of Terraform comes before a plan takes it that none will, of the jobs that it needs to
+// leave. Visits follow each other within milliseconds; one that reads from a slow API server takes a second.
+const lastVisit = 2 * time.Second
+
 // plan places the job on the capacity that it was given, and checks it there and on the
 // cluster. The assignments depend on that capacity and on the jobs named in after alone; nil
 // means that they are known after apply.
@@ -89,6 +94,9 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		if f.Kind != ledger.Elsewhere || c.promised() {
 			diags.Append(c.finding(f))
 		}
+	}
+	for _, f := range c.session.Ledger.Await(ctx, c.spec.ID(), lastVisit) {
+		diags.Append(c.finding(f))
 	}
 	if !c.session.Ledger.Promised(c.spec.ID()) {
 		return nil, diags

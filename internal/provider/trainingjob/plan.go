@@ -26,7 +26,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if req.Plan.Raw.IsNull() {
 		var state model
 		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); !resp.Diagnostics.HasError() {
-			r.showCluster(ctx)
+			r.Session.ShowCluster(ctx)
 			resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.DeleteJob(id(state).ValueString()))...)
 		}
 		return
@@ -127,7 +127,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	case state.resumes(old, wanted):
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)
 	case state.moves(old, wanted) && wanted.Suspend && !old.Suspend:
-		r.showCluster(ctx)
+		r.Session.ShowCluster(ctx)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
 	default:
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.KeepJob(old.ID()))...)
@@ -158,17 +158,6 @@ func (m *model) asNew(ctx context.Context, config model) diag.Diagnostics {
 		a.property.take(m, spec)
 	}
 	return diags
-}
-
-// showCluster shows the cluster to the ledger where it can be seen: what a job gives back may go to
-// others. A plan that takes jobs away is never refused because it cannot.
-func (r *trainingJob) showCluster(ctx context.Context) {
-	if r.Session.Ledger.Applying() {
-		return
-	}
-	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
-		r.Session.Ledger.Observe(func() ledger.Live { return snapshot.Live(r.Session.Owns) })
-	}
 }
 
 // id is known at plan when its parts are.

@@ -29,6 +29,9 @@ const (
 	// departing how long for those of this configuration to be deleted that would be evicted for
 	// it, or have its place, and lookAgain how often it looks.
 	appearing, departing, lookAgain = time.Minute, 10 * time.Second, time.Second
+	// refusing is how long the pods of another job may be there without a place until it is taken to wait for something
+	// else, such as a volume claim: the scheduler places a gang within a second.
+	refusing = 5 * time.Second
 )
 
 // prospect is what a job meets in the cluster that is about to be created.
@@ -57,6 +60,7 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 	if deadline, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(deadline)/2)
 	}
+	waits := waiters{}
 	for {
 		if at.snapshot, err = seen.Recent(ctx, recent); err != nil {
 			return at, err
@@ -67,7 +71,8 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 		starts, placed := false, func(v *snapshot.View) placement.Result { return plan(v, at.gang) }
 		r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, placed, func(met ledger.Prospect) bool {
 			at.Prospect = met
-			appears := dependsOnOthers(at.gang, met) && len(met.Pending) > 0 && time.Since(begin) < patience
+			at.Pending = waits.others(met.Pending, at.snapshot.Waiting(), time.Now())
+			appears := dependsOnOthers(at.gang, met) && len(at.Pending) > 0 && time.Since(begin) < patience
 			departs := time.Since(begin) < min(departing, patience) && (len(r.victims(at).own) > 0 || met.Beside.Placement == nil && r.fitsWithoutOwn(at, plan))
 			starts = does(at) && !departs || !appears && !departs || c.spec.Queue
 			return starts
@@ -82,6 +87,24 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 		case <-time.After(lookAgain):
 		}
 	}
+}
+
+// waiters are gangs of which all pods are there and have no place, with the time since which that was seen.
+type waiters map[string]time.Time
+
+// others are those of the gangs that may be placed at any moment: not such as have waited for a while.
+func (w waiters) others(pending, waiting []string, now time.Time) (placedSoon []string) {
+	for _, id := range pending {
+		if !slices.Contains(waiting, id) {
+			delete(w, id)
+		} else if w[id].IsZero() {
+			w[id] = now
+		}
+		if since := w[id]; since.IsZero() || now.Sub(since) < refusing {
+			placedSoon = append(placedSoon, id)
+		}
+	}
+	return placedSoon
 }
 
 // dependsOnOthers reports whether it may depend on the pods of other jobs of the apply, which appear still, if a job

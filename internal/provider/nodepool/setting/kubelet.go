@@ -75,7 +75,7 @@ func readKubelet(ctx context.Context, spec acs.NodePoolSpec, before *kubelet) (*
 		was = *before
 	}
 	k := spec.NodeConfig.Kubelet
-	if k == nil && !saysNone(was.KubeReserved) && !saysNone(was.SystemReserved) {
+	if k == nil && before == nil {
 		return nil, nil
 	}
 	if k == nil {

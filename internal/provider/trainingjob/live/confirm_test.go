@@ -151,4 +151,18 @@ func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {
 			_ = client.Typed.CoreV1().Pods("default").Delete(t.Context(), "second", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		}
 	})
+	t.Run("in no state", func(t *testing.T) {
+		cli.Write(t, setting{size: 1, gangs: gangs{"low": {8, low}}}.config())
+		cli.Must(t, "apply", "-auto-approve")
+		require.Eventually(t, func() bool { return runningPods(t, client, "low") == 8 }, time.Minute, 50*time.Millisecond)
+		cli.Must(t, "state", "rm", "gpuplan_training_job.low")
+		cli.Write(t, setting{size: 1, gangs: gangs{"high": {8, high}}}.config())
+		said := acctest.Unwrapped(cli.Must(t, "plan"))
+		assert.Contains(t, said, "Job fits only if others leave")
+		assert.Contains(t, said, "As long as it runs, the scheduler evicts for the job: default/low (9 pods")
+		cli.Refuses(t, setting{size: 1, gangs: gangs{"high": {8, high + "require_immediate = true\n"}}}.config(), acctest.Saying("Job fits only if others leave"))
+		cli.Write(t, setting{size: 1, gangs: gangs{"low": {8, low}}}.config())
+		cli.Must(t, "import", "gpuplan_training_job.low", "default/low")
+		cli.Must(t, "apply", "-auto-approve") // with what the job depends on in the state
+	})
 }

@@ -1,0 +1,98 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+)
+
+// Await waits, for a job that was just planned, while jobs fit only without others of this configuration that no visit has
+// decided about: as long as visits come, and for patience after the last one. What is open then it says, because a job that
+// is in no state is never visited. One caller at a time waits, for all that were planned, since Terraform has few visits
+// under way; it says nothing to others.
+func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.awaiting {
+		return nil
+	}
+	l.awaiting = true
+	defer func() { l.awaiting = false }()
+	for len(l.dependent()) > 0 {
+		if !l.visitedWithin(ctx, patience) {
+			return l.sayOpen(id)
+		}
+	}
+	return nil
+}
+
+// visitedWithin waits for the next visit, without the lock.
+func (l *Ledger) visitedWithin(ctx context.Context, patience time.Duration) bool {
+	next := make(chan struct{})
+	l.next = next
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-next:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// visit ends the wait for the next one.
+func (l *Ledger) visit() {
+	if l.next != nil {
+		close(l.next)
+		l.next = nil
+	}
+}
+
+// dependent are the jobs, in placing order, that fit only without jobs which no visit has decided about.
+func (l *Ledger) dependent() []*job {
+	if l.live == nil || l.applying || l.part {
+		return nil
+	}
+	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs || len(l.openFor(j)) == 0 })
+}
+
+// openFor are the jobs without which another fits, and that no visit has decided about.
+func (l *Ledger) openFor(j *job) []string {
+	g := l.gang(j)
+	fits := func(view *snapshot.View) bool { return startsWhole(view, g) }
+	return slices.DeleteFunc(l.live.needs(l.vacated(j.Gang.ID), fits), func(other string) bool { return !l.live.unvisited(other) })
+}
+
+// sayOpen says of jobs on whom it depends that they fit.
+func (l *Ledger) sayOpen(visited string) (findings []Finding) {
+	for _, j := range l.dependent() {
+		id, open := j.Gang.ID, join(l.openFor(j))
+		f := Finding{
+			Kind: NeedsOthers, Jobs: []string{id}, Error: j.RequireImmediate, key: "open " + id, Summary: "Job fits only if others leave",
+			Detail: fmt.Sprintf("Job %s does not fit beside what runs now: it starts once %s, of this configuration, no longer runs, and Terraform has not come to that in this plan so far. "+
+				"A job that is in no state stays where it is: one that an apply which was killed has created, or that a removed block or `terraform state rm` has given up. "+
+				"Import it, or delete it. With -parallelism=1 the plan may delete it all the same.", id, open),
+		}
+		if victims := preemption.Reclaim(l.live.certain, l.gang(j)).Victims; j.Reclaims && len(victims) > 0 {
+			var names []string
+			for _, v := range victims {
+				names = append(names, l.live.victim(v))
+			}
+			f.Detail += fmt.Sprintf(" As long as it runs, the scheduler evicts for the job: %s.", join(names))
+		}
+		f, report := l.graded(f)
+		if !report || l.reported[f.id()] {
+			continue
+		}
+		l.reported[f.id()] = true
+		findings = append(findings, l.explained(l.addressed(f, l.jobs[visited])))
+	}
+	return findings
+}

@@ -78,9 +78,9 @@ func (u usage) fits(leaf int, amount int64, preemptible bool) *Exceeded {
 		used := u.of(i)
 		after := used + amount
 		if u.lends && from != none {
-			after = below
+			after = below + used // of which stays what no child uses
 			for _, c := range n.children {
-				if c != from {
+				if after -= u.of(c); c != from {
 					after += u.taken(c)
 				}
 			}
@@ -186,7 +186,7 @@ func (n *node) kept(resource string) int64 {
 	return n.spec.Min[resource] - lend
 }
 
-// taken is what a node takes of its parent: what runs below it, or what it keeps.
+// taken is what a node that has a parent takes of it: what runs below it, or what it keeps.
 func (u *usage) taken(i int) int64 {
 	n := &u.nodes[i]
 	sum := u.of(i)

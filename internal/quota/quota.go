@@ -1,6 +1,10 @@
 // Package quota is the quota tree of a cluster (ElasticQuotaTree): guaranteed
 // minimum and allowed maximum at every node of the tree, and what is used under it.
 //
+// What names a leaf that the tree lacks does not start. What runs with such a name, because
+// the leaf has gone or become an inner node, is charged to the root alone: the root's limits
+// hold for it, it has no minimum, and nobody may take from it.
+//
 // A resource that is named nowhere in the tree is not governed by it. What a leaf
 // uses beyond its own minimum is borrowed from minimums that others leave idle.
 //
@@ -132,7 +136,7 @@ func (t *Tree) LeafOf(namespace string) string { return t.leafOf[namespace] }
 func (t *Tree) HasLeaf(name string) bool { return t.leaf(name) != none }
 
 // Missing says that the tree has no leaf of a name, "" when it has one. What names such a leaf
-// has no limits, and does not start.
+// does not start.
 func (t *Tree) Missing(name string) string {
 	if t.HasLeaf(name) {
 		return ""
@@ -146,6 +150,23 @@ func (t *Tree) leaf(name string) int {
 		return i
 	}
 	return none
+}
+
+// Payer returns the name of the node that is charged for what runs and names a leaf: the leaf, the
+// root alone when the tree has no leaf of that name, "" when none is named.
+func (t *Tree) Payer(leaf string) string {
+	if i := t.payer(leaf); i != none {
+		return t.nodes[i].spec.Name
+	}
+	return ""
+}
+
+func (t *Tree) payer(leaf string) int {
+	const root = 0
+	if i := t.leaf(leaf); i != none || leaf == "" {
+		return i
+	}
+	return root
 }
 
 // usedOf is what is used below a node.
@@ -164,8 +185,8 @@ func (t *Tree) Path(name string) string {
 	return ""
 }
 
-// Add charges a running request to the leaf and its ancestors; Remove takes it back.
-// Both ignore a leaf that does not exist.
+// Add charges a running request to the leaf that it names ([Tree.Payer]) and its ancestors;
+// Remove takes it back.
 func (t *Tree) Add(leaf string, request Resources, preemptible bool) {
 	t.charge(leaf, request, preemptible, 1)
 }
@@ -176,7 +197,7 @@ func (t *Tree) Remove(leaf string, request Resources, preemptible bool) {
 }
 
 func (t *Tree) charge(leaf string, request Resources, preemptible bool, sign int64) {
-	at := t.leaf(leaf)
+	at := t.payer(leaf)
 	if at == none {
 		return
 	}
@@ -294,14 +315,14 @@ func (t *Tree) With(more *Tree) *Tree {
 	return c
 }
 
-// AddJob counts a job that was released of the queue into the leaf and its ancestors.
+// AddJob counts a job that was released of the queue into the leaf that it names ([Tree.Payer]) and its ancestors.
 func (t *Tree) AddJob(leaf string) { t.countJob(leaf, 1) }
 
 // RemoveJob takes back what AddJob counted.
 func (t *Tree) RemoveJob(leaf string) { t.countJob(leaf, -1) }
 
 func (t *Tree) countJob(leaf string, sign int64) {
-	for i := t.leaf(leaf); i != none; i = t.nodes[i].parent {
+	for i := t.payer(leaf); i != none; i = t.nodes[i].parent {
 		t.jobs[i] += sign
 	}
 }

@@ -256,17 +256,62 @@ func TestEntitledAndBorrows(t *testing.T) {
 func TestUsageComesAndGoes(t *testing.T) {
 	tr := tree(t, company())
 	tr.Add("vision", quota.Resources{gpus: 2, "cpu": 500}, true)
-	tr.Add("nobody", amounts(2), true)
+	tr.Add("", amounts(2), true)
 	before := tr.Clone()
 	tr.Add("speech", amounts(3), false)
 	assert.Equal(t, quota.Resources{gpus: 5, "cpu": 500}, tr.Used("root"))
 	assert.Equal(t, quota.Resources{gpus: 3}, tr.Used("speech"))
-	assert.Equal(t, quota.Resources{}, tr.Used("nobody"))
 	assert.Equal(t, quota.Resources{gpus: 2, "cpu": 500}, before.Used("research"), "a clone is independent")
 	tr.Remove("speech", amounts(3), false)
 	assert.Equal(t, before, tr, "removing restores the tree exactly")
 	tr.Used("vision")[gpus] = 99
 	assert.Equal(t, before, tr, "what Used returns is a copy")
+}
+
+// What runs and names a leaf that the tree lacks is charged to the root alone.
+func TestLeafThatIsNotInTheTree(t *testing.T) {
+	const full = "quota root: max of aliyun.com/gpu is 16, 10 is used and 7 is asked for"
+	for name, test := range map[string]struct {
+		leaf string
+		firm bool
+		lend quota.Resources
+		ask  int64
+		full string // what one more than asked for exceeds
+	}{
+		"it has gone":             {leaf: "nobody", ask: 6, full: full},
+		"it is an inner node":     {leaf: "research", ask: 6, full: full},
+		"it is the root":          {leaf: "root", ask: 6, full: full},
+		"what runs is guaranteed": {leaf: "nobody", firm: true, ask: 6, full: full},
+		"something else is kept":  {leaf: "nobody", lend: amounts(1), ask: 3, full: "quota root: max of aliyun.com/gpu is 16, 13 is used (3 of it held back by lend limits) and 4 is asked for"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := company()
+			spec.MaxJobs = 1
+			spec.Children[1].LendLimit = test.lend
+			tr := tree(t, spec)
+			empty := tr.Clone()
+			assert.Equal(t, "root", tr.Payer(test.leaf))
+			assert.Contains(t, tr.Missing(test.leaf), "no leaf")
+			tr.Add(test.leaf, amounts(10), !test.firm)
+			tr.AddJob(test.leaf)
+			assert.Equal(t, amounts(10), tr.Used("root"))
+			assert.Empty(t, tr.Used("research"))
+			assert.Nil(t, tr.Fits("vision", amounts(test.ask), true))
+			assert.Equal(t, test.full, tr.Fits("vision", amounts(test.ask+1), true).String())
+			assert.Equal(t, "quota root: max of jobs is 1, 1 is used and 1 is asked for", tr.FitsJob("vision").String())
+			assert.False(t, tr.Borrows(test.leaf, amounts(10), amounts(1)), "there is no minimum beyond which it borrows")
+			assert.Zero(t, tr.Share(test.leaf, amounts(1)))
+			assert.Equal(t, tr, empty.With(tr))
+			tr.Remove(test.leaf, amounts(10), !test.firm)
+			tr.RemoveJob(test.leaf)
+			assert.Equal(t, empty, tr)
+		})
+	}
+	tr := tree(t, company())
+	tr.Add("", amounts(10), true)
+	assert.Empty(t, tr.Used("root"), "what names no leaf is outside of the tree")
+	assert.Empty(t, tr.Payer(""))
+	assert.Equal(t, "vision", tr.Payer("vision"))
 }
 
 func TestBorrowed(t *testing.T) {
@@ -381,6 +426,9 @@ func FuzzTree(f *testing.F) {
 			c := charge{leaves[next()%int64(len(leaves))], next() % 8, next()%2 == 0}
 			if tr.Fits(c.leaf, amounts(c.n), c.soft) != nil {
 				continue
+			}
+			if next()%4 == 0 {
+				c.leaf = []string{"gone", "inner0"}[next()%2] // once it ran
 			}
 			tr.Add(c.leaf, amounts(c.n), c.soft)
 			charges = append(charges, c)

@@ -87,6 +87,29 @@ func TestUnknownLeafHoldsBack(t *testing.T) {
 	assert.Empty(t, c.OverQuota(podtest.New("pod", named)))
 }
 
+// What runs under a leaf that has gone is charged to the root.
+func TestLeafThatGoesIsChargedToTheRoot(t *testing.T) {
+	tree := func(leaf string) *unstructured.Unstructured {
+		all := map[string]any{"cpu": "2"}
+		return podtest.QuotaTree(map[string]any{"name": "root", "min": all, "max": all, "children": []any{map[string]any{"name": leaf, "max": all}}})
+	}
+	named := func(leaf string) podtest.Change { return podtest.Label(contract.QuotaLabel, leaf) }
+	c := newCache(t, "a")
+	_, err := c.SetQuotaTree(tree("a"))
+	require.NoError(t, err)
+	for _, name := range []string{"x", "y"} {
+		c.SetPod(podtest.New(name, podtest.OnNode("a"), named("a")))
+	}
+	_, err = c.SetQuotaTree(tree("b"))
+	require.NoError(t, err)
+	const full = "quota root: max of cpu is 2, 2 is used and 1 is asked for"
+	assert.Equal(t, full, c.OverQuota(podtest.New("pod", named("b"))))
+	c.SetPod(podtest.New("outside", podtest.OnNode("a")))
+	assert.Equal(t, full, c.OverQuota(podtest.New("pod", named("b"))), "a pod that names no leaf stays outside of the tree")
+	c.RemovePod(podtest.New("x").UID)
+	assert.Empty(t, c.OverQuota(podtest.New("pod", named("b"))))
+}
+
 // Of several trees the oldest is in force, valid or not, and the next one after it.
 func TestOldestTreeIsInForce(t *testing.T) {
 	c := newCache(t, "a")

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -18,7 +19,9 @@ const listed = 100
 
 // accounts add up what the status of the tree and of the queues says.
 type accounts struct {
-	leaves map[string]*account
+	tree *quota.Tree
+	// nodes are those that are charged, "" for what no node is.
+	nodes map[string]*account
 	// resources are those that the tree names somewhere.
 	resources map[string]bool
 	// counted are the jobs whose whole charge is in what is asked for.
@@ -33,8 +36,9 @@ type account struct {
 }
 
 func newAccounts(t *tree) *accounts {
-	b := &accounts{leaves: map[string]*account{}, resources: map[string]bool{}, counted: map[types.UID]bool{}}
+	b := &accounts{nodes: map[string]*account{}, resources: map[string]bool{}, counted: map[types.UID]bool{}}
 	if t != nil {
+		b.tree = t.empty
 		b.name(t.spec)
 	}
 	return b
@@ -51,11 +55,19 @@ func (b *accounts) name(node quota.Spec) {
 	}
 }
 
+// leaf is the account of the node that pays for a leaf ([quota.Tree.Payer]).
 func (b *accounts) leaf(name string) *account {
-	a := b.leaves[name]
+	if b.tree != nil {
+		name = b.tree.Payer(name)
+	}
+	return b.of(name)
+}
+
+func (b *accounts) of(node string) *account {
+	a := b.nodes[node]
 	if a == nil {
 		a = &account{used: quota.Resources{}, asked: quota.Resources{}}
-		b.leaves[name] = a
+		b.nodes[node] = a
 	}
 	return a
 }
@@ -92,10 +104,11 @@ func (b *accounts) list(e *entry) {
 
 // sum adds up a node with everything below it.
 func (b *accounts) sum(node quota.Spec) *account {
+	own := b.of(node.Name)
 	if len(node.Children) == 0 {
-		return b.leaf(node.Name)
+		return own
 	}
-	total := &account{used: quota.Resources{}, asked: quota.Resources{}}
+	total := &account{used: maps.Clone(own.used), asked: maps.Clone(own.asked), active: own.active, pending: own.pending}
 	for _, child := range node.Children {
 		below := b.sum(child)
 		add(total.used, below.used, 1)

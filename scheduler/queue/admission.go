@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -10,10 +11,11 @@ import (
 
 // charge charges a job that runs, or may.
 func (p *reconciler) charge(e *entry) {
+	j := e.job
 	if e.leaf == "" {
+		p.strays[j.uid] = true
 		return
 	}
-	j := e.job
 	p.used.Add(e.leaf, j.charge, j.preemptible)
 	p.used.AddJob(e.leaf)
 	p.holders = append(p.holders, admit.Holder{Leaf: e.leaf, Request: j.charge, Preemptible: j.preemptible})
@@ -31,31 +33,33 @@ func (p *reconciler) chargePods() {
 		for place, used := range o.used {
 			leaf := place.leafIn(p.tree.empty)
 			p.accounts.use(leaf, used)
-			if leaf == "" || p.charged[uid] {
+			if p.charged[uid] {
 				continue
 			}
 			p.used.Add(leaf, used, place.preemptible)
-			p.holders = append(p.holders, admit.Holder{Leaf: leaf, Request: used, Preemptible: place.preemptible})
-		}
-		if !p.accounts.counted[uid] {
-			for place, asked := range o.asked {
-				p.accounts.ask(place.leafIn(p.tree.empty), asked)
+			if p.tree.empty.HasLeaf(leaf) {
+				p.holders = append(p.holders, admit.Holder{Leaf: leaf, Request: used, Preemptible: place.preemptible})
+			} else if leaf != "" && p.strays[uid] {
+				p.used.AddJob(leaf)
+				p.accounts.leaf(leaf).active++
+				delete(p.strays, uid)
 			}
+		}
+		if p.accounts.counted[uid] {
+			continue
+		}
+		for place, asked := range o.asked {
+			leaf := place.leafIn(p.tree.empty)
+			if !p.tree.empty.HasLeaf(leaf) {
+				asked = o.used[place] // what waits does not start
+			}
+			p.accounts.ask(leaf, asked)
 		}
 	}
 }
 
-// leafIn returns the leaf of a tree, "" when there is none.
-func (p place) leafIn(tree *quota.Tree) string {
-	leaf := p.leaf
-	if leaf == "" {
-		leaf = tree.LeafOf(p.namespace)
-	}
-	if !tree.HasLeaf(leaf) {
-		return ""
-	}
-	return leaf
-}
+// leafIn returns the leaf that pods name, or else that of their namespace; "" for none.
+func (p place) leafIn(tree *quota.Tree) string { return cmp.Or(p.leaf, tree.LeafOf(p.namespace)) }
 
 // admit finds out who starts and where the others stand.
 func (p *reconciler) admit() {

@@ -104,7 +104,9 @@ type reconciler struct {
 	// runs are how many pods of a job run, or have succeeded.
 	runs map[types.UID]int
 	// charged are the jobs whose charge stands for their pods.
-	charged  map[types.UID]bool
+	charged map[types.UID]bool
+	// strays are jobs that may run without a leaf of the tree: not they are charged, but their pods.
+	strays   map[types.UID]bool
 	holders  []admit.Holder
 	accounts *accounts
 }
@@ -115,7 +117,7 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	defer s.mu.Unlock()
 	p := &reconciler{
 		state: s, timing: t, now: now, releasing: releasing,
-		unitOf: map[types.UID]*unit{}, waiting: map[string]*entry{}, runs: map[types.UID]int{}, charged: map[types.UID]bool{},
+		unitOf: map[types.UID]*unit{}, waiting: map[string]*entry{}, runs: map[types.UID]int{}, charged: map[types.UID]bool{}, strays: map[types.UID]bool{},
 		accounts: newAccounts(s.tree), stillReleasing: map[string]time.Time{}, podPriority: s.defaultPriority(),
 	}
 	if s.tree != nil {

@@ -354,6 +354,89 @@ func TestPodsOfOthersAreCharged(t *testing.T) {
 	assert.Equal(t, "start a", s.plan(patient, now, nil).names())
 }
 
+// What runs under a leaf that the tree lacks uses what the root has, and no more of a job than its pods.
+func TestLeafThatHasGone(t *testing.T) {
+	node := func(name string, children ...any) map[string]any {
+		node := map[string]any{"name": name}
+		if len(children) > 0 {
+			node["children"] = children
+		}
+		return node
+	}
+	labels := func(leaf string) map[string]string { return map[string]string{contract.QuotaLabel: leaf} }
+	bound := func(p *corev1.Pod) { p.Spec.NodeName = "n" }
+	const full = "quota root: max of cpu is 2, 2 is used and 1 is asked for"
+	for name, test := range map[string]struct {
+		leaf    string // what the job and its pods name
+		pods    int    // that are bound
+		more    int    // that wait
+		alone   bool   // the pods are of no job
+		jobs    int64  // that the root allows, 0 for any number
+		plan    string
+		message string
+		used    string
+		request string
+		active  string
+	}{
+		"a leaf that is there":   {leaf: "leaf", plan: "phase a=Enqueued", message: full, used: "0", request: "3", active: "1"},
+		"a leaf that has gone":   {leaf: "gone", pods: 2, plan: "phase a=Enqueued", message: full, used: "2", request: "3", active: "1"},
+		"an inner node":          {leaf: "inner", pods: 2, plan: "phase a=Enqueued", message: full, used: "2", request: "3", active: "1"},
+		"the root":               {leaf: "root", pods: 2, plan: "phase a=Enqueued", message: full, used: "2", request: "3", active: "1"},
+		"one of its pods waits":  {leaf: "gone", pods: 1, more: 1, plan: "start a", used: "1", request: "2", active: "1"},
+		"all of its pods wait":   {leaf: "gone", more: 2, plan: "start a", used: "0", request: "1", active: "0"},
+		"pods of no job":         {leaf: "gone", pods: 2, alone: true, plan: "phase a=Enqueued", message: full, used: "2", request: "3", active: "0"},
+		"it counts as a job":     {leaf: "gone", pods: 1, jobs: 1, plan: "phase a=Enqueued", message: "quota root: max of jobs is 1, 1 is used and 1 is asked for", used: "1", request: "2", active: "1"},
+		"pods count as no job":   {leaf: "gone", pods: 1, alone: true, jobs: 1, plan: "start a", used: "1", request: "2", active: "0"},
+		"a namespace of no leaf": {pods: 2, plan: "start a", used: "0", request: "1", active: "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newState(func() {})
+			leaf := node("leaf")
+			leaf["namespaces"] = []any{"team"}
+			root := node("root", node("inner", leaf))
+			root["max"] = map[string]any{"cpu": int64(2), contract.MaxJobsKey: test.jobs}
+			root["min"] = root["max"]
+			tree := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": root}}}
+			tree.SetResourceVersion("1")
+			require.NoError(t, s.setTree(tree))
+			var owners []metav1.OwnerReference
+			if !test.alone {
+				two := int32(2)
+				s.put(t, object("old", both(released, elsewhere, func(j *batchv1.Job) {
+					j.Spec.Template.Labels, j.Spec.Parallelism, j.Spec.Completions = labels(test.leaf), &two, &two
+				})))
+				owners = []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "old", UID: "old"}, kinds()[2].gvk)}
+			}
+			for i := range test.pods + test.more {
+				p := &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "old", UID: types.UID(fmt.Sprint(i)), OwnerReferences: owners, Labels: labels(test.leaf)},
+					Spec:       object("old", nil).Spec.Template.Spec,
+				}
+				if i < test.pods {
+					bound(p)
+				}
+				s.setPod(p)
+			}
+			s.queueUp(t, object("a", nil), contract.QueueUnitStatus{})
+			p := s.plan(patient, now, nil)
+			assert.Equal(t, test.plan, p.names())
+			if test.message != "" {
+				require.Len(t, p.phases, 1)
+				assert.Equal(t, test.message, p.phases[0].status.Message)
+			}
+			require.Len(t, p.trees, 1)
+			read := func(path ...string) string {
+				value, _, _ := unstructured.NestedString(p.trees[0].status, append([]string{"root"}, path...)...)
+				return value
+			}
+			assert.Equal(t, test.used, read("used", "cpu"))
+			assert.Equal(t, test.request, read("request", "cpu"))
+			assert.Equal(t, test.active, read("used", contract.MaxJobsKey))
+			assert.Equal(t, test.active, fmt.Sprint(p.counts["root"].Active))
+		})
+	}
+}
+
 // A job that is deleted and kept by a finalizer holds the quota of the pods that it still has,
 // and no place among the jobs.
 func TestDeletedJobIsChargedByItsPods(t *testing.T) {

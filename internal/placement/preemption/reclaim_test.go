@@ -374,6 +374,7 @@ func TestReclaimLeavesAlone(t *testing.T) {
 	}{
 		"what its owner is guaranteed": {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("right/b", 1, placementtest.WholeGPUs(1)), "right", 9)},
 		"what is not preemptible":      {fixed, placementtest.InLeaf(placementtest.Gang("left/b", 1, placementtest.WholeGPUs(1)), "left", 9)},
+		"what has lost its leaf":       {placementtest.InLeaf(placementtest.Gang("gone/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("right/b", 1, placementtest.WholeGPUs(1)), "right", 9)},
 		"from a gang without a leaf":   {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.Gang("x/b", 1, placementtest.WholeGPUs(1))},
 		"from an invalid request":      {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("left/b", 1, placementtest.WholeGPUs(-1)), "left", 9)},
 	}
@@ -382,6 +383,11 @@ func TestReclaimLeavesAlone(t *testing.T) {
 			v := placementtest.TopologyView(1)
 			placementtest.SetQuota(t, v, placementtest.Halves())
 			placementtest.Place(t, v, c.running)
+			if name == "what has lost its leaf" {
+				renamed := placementtest.Halves()
+				renamed.Children[0].Name = "other"
+				placementtest.SetQuota(t, v, renamed)
+			}
 			result := preemption.Reclaim(v, c.preemptor)
 			assert.Nil(t, result.Placement)
 			assert.Empty(t, result.Victims)

@@ -105,6 +105,47 @@ func TestQuotaCountsPodsAndJobs(t *testing.T) {
 	assert.Nil(t, v.Quota())
 }
 
+// What runs under a leaf that has gone keeps what it uses of the root, until it ends.
+func TestLeafIsRenamed(t *testing.T) {
+	gang := func(id, leaf string) placement.Gang {
+		return placementtest.InLeaf(placementtest.Gang(id, 4, placementtest.WholeGPUs(1)), leaf, 0)
+	}
+	tree := func(leaves ...string) quota.Spec {
+		amounts := quota.Resources{"aliyun.com/gpu": 4}
+		root := quota.Spec{Min: amounts, Max: amounts, MaxJobs: 2}
+		for _, leaf := range leaves {
+			root.Children = append(root.Children, quota.Spec{Name: leaf, Max: amounts})
+		}
+		return root
+	}
+	nested := tree("c")
+	nested.Children[0].Children = tree("b").Children
+	nested.Children[0].Name = "a"
+	for name, after := range map[string]quota.Spec{"another has its place": tree("b"), "it is an inner node": nested} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(1)
+			placementtest.SetQuota(t, v, tree("a"))
+			placementtest.Place(t, v, gang("ml/a", "a"))
+			placementtest.SetQuota(t, v, after)
+			planned := planner.Plan(v, gang("ml/b", "b"))
+			require.Nil(t, planned.Placement)
+			assert.Contains(t, planned.Verdict.String(), "quota root: max of aliyun.com/gpu is 4, 4 is used and 4 is asked for")
+			assert.Contains(t, v.OverQuota(&placement.Gang{ID: "ml/pod/x", Leaf: "b", Preemptible: true}, quota.Resources{"aliyun.com/gpu": 1}, nil), "quota root: max")
+			assert.Equal(t, quota.Resources{"aliyun.com/gpu": 4}, v.Quota().Used("root"))
+			assert.Empty(t, v.Quota().Used("a"))
+			running, _ := v.Quota().JobsOf("root")
+			assert.Equal(t, int64(1), running)
+			missing := planner.Plan(v, gang("ml/c", "a"))
+			assert.Contains(t, missing.Verdict.String(), `the quota tree has no leaf "a"`, "what waits goes on waiting")
+			for _, p := range v.Pods("n0") {
+				v.RemovePod(p.ID)
+			}
+			assert.Empty(t, v.Quota().Used("root"))
+			assert.NotNil(t, planner.Plan(v, gang("ml/b", "b")).Placement)
+		})
+	}
+}
+
 // A job counts in each leaf that its pods are charged to, in whichever order they come there.
 func TestJobsOfLeaves(t *testing.T) {
 	pod := func(i int, leaf string) placement.Pod {

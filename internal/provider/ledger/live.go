@@ -405,7 +405,7 @@ func (p *picture) users(tree *quota.Tree, full quota.Exceeded) []string {
 	names := map[string]bool{}
 	for _, pod := range p.Pods {
 		known, runs := p.certain.Pod(pod.ID)
-		at := tree.Path(pod.Leaf)
+		at := tree.Path(tree.Payer(pod.Leaf))
 		below := at == full.Path || strings.HasPrefix(at, full.Path+"/")
 		if runs && below && counts(known, full) {
 			names[pod.Name] = true

@@ -1160,6 +1160,7 @@ func TestWhoUsesTheQuota(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	onItsOwn := func(p *placement.Pod) { p.Gang = "" }
+	eight := func(p *placement.Pod) { p.Request.GPUs, p.Own = 8, gpu.Full(8) }
 	in := func(leaf, gang string, change ...func(*placement.Pod)) func(cluster) cluster {
 		return func(c cluster) cluster { return c.runs(gang, 1, append(change, charged(leaf))...) }
 	}
@@ -1181,6 +1182,8 @@ func TestWhoUsesTheQuota(t *testing.T) {
 			"beside what runs now: the job queue needs quota for all members, also those beyond the minimum: " +
 				"quota root/vision: max of aliyun.com/gpu is 8, 2 is used and 8 is asked for." + waits + "default/x." + patience},
 		"the jobs of a parent": {[]func(cluster) cluster{in("day", "default/x"), in("night", "default/y"), in("day", "default/z", onItsOwn)}, inLeaf(job(three, "b", 1), "day"),
+			waits + "default/x, default/y." + patience},
+		"under leaves that have gone": {[]func(cluster) cluster{in("gone", "default/x", eight), in("batch", "default/y", eight)}, inLeaf(job(three, "b", 1), "vision"),
 			waits + "default/x, default/y." + patience},
 		"no time to wait": {[]func(cluster) cluster{of("default/x", 8)}, immediately(inLeaf(job(three, "b", 1), "vision")), waits + "default/x."},
 	} {

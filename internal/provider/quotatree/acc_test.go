@@ -541,6 +541,9 @@ func TestQuotaOfOtherPods(t *testing.T) {
 			{Config: treeOf(total, limits("20", "5Gi"), ""), PlanOnly: true,
 				ExpectError: acctest.Saying("The plan lowers the maximum of memory for web to 5Gi, but at least 6Gi stay in use, by elsewhere/c, web/a, web/b.")},
 			{Config: treeOf(total, limits("9", "6Gi"), "")},
+			{Config: treeOf(strings.Replace(total, `cpu = "160"`, `cpu = "11"`, 1), limits("9", "6Gi"), ""), PlanOnly: true, PreConfig: func() {
+				cloud.Put(t, plain("elsewhere", "e", map[string]string{contract.QuotaLabel: "gone"}))
+			}, ExpectError: acctest.Saying("The plan lowers the maximum of cpu for the whole tree to 11, but at least 12 stay in use, by elsewhere/c, elsewhere/e, web/a, web/b.")},
 		},
 	})
 }

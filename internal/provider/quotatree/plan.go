@@ -326,7 +326,7 @@ func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (fi
 				name, what, quota.Format(name, now.Max[name]), quota.Format(name, used), some(owners)), owners))
 		}
 	}
-	inTree := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !charged.HasLeaf(p.Leaf) })
+	inTree := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return charged.Payer(p.Leaf) == "" })
 	check(path.Root("total"), "the whole tree", &before, &spec, inTree)
 	for _, key := range keys(spec) {
 		below := slices.DeleteFunc(slices.Clone(inTree), func(p running.Pod) bool { return !isBelow(charged, key, p.Leaf) })
@@ -341,9 +341,9 @@ func lowered(was, now quota.Resources, name string) bool {
 	return !limited || now[name] < limit
 }
 
-// isBelow tells whether a leaf is the node of that key or below it.
+// isBelow tells whether what names a leaf is charged to the node of that key or below it.
 func isBelow(tree *quota.Tree, key, leaf string) bool {
-	at := tree.Path(leaf)
+	at := tree.Path(tree.Payer(leaf))
 	top := quota.RootName + "/" + key
 	return at == top || strings.HasPrefix(at, top+"/")
 }

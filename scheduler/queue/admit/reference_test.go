@@ -60,12 +60,18 @@ func leavesOf(node quota.Spec) []string {
 	return all
 }
 
+// counts reports whether a job is charged to a node: to its leaf and all above, or to the root alone
+// when the tree has no leaf of that name.
+func counts(node quota.Spec, j refJob) bool {
+	leaves := leavesOf(node)
+	return slices.Contains(leaves, j.leaf) || node.Name == quota.RootName && j.leaf != ""
+}
+
 // uses adds up what jobs use below a node.
 func uses(node quota.Spec, jobs []refJob, resource string, fixedOnly bool) int64 {
-	leaves := leavesOf(node)
 	var sum int64
 	for _, j := range jobs {
-		if slices.Contains(leaves, j.leaf) && (j.fixed || !fixedOnly) {
+		if counts(node, j) && (j.fixed || !fixedOnly) {
 			sum += j.request[resource]
 		}
 	}
@@ -132,9 +138,9 @@ func along(nodes []quota.Spec, jobs []refJob, resource string) int64 {
 	if len(nodes) == 1 {
 		return uses(nodes[0], jobs, resource, false)
 	}
-	sum := along(nodes[1:], jobs, resource)
+	sum := along(nodes[1:], jobs, resource) + uses(nodes[0], jobs, resource, false)
 	for _, child := range nodes[0].Children {
-		if child.Name != nodes[1].Name {
+		if sum -= uses(child, jobs, resource, false); child.Name != nodes[1].Name {
 			sum += takes(child, jobs, resource)
 		}
 	}
@@ -145,7 +151,7 @@ func (w refWorld) jobsFit(leaf string) bool {
 	for _, node := range chain(w.root, leaf) {
 		count := int64(0)
 		for _, j := range w.running {
-			if slices.Contains(leavesOf(node), j.leaf) {
+			if counts(node, j) {
 				count++
 			}
 		}
@@ -179,6 +185,9 @@ func (w refWorld) starts(j refJob, holders []refJob) bool {
 			continue
 		}
 		chainOf := chain(w.root, h.leaf)
+		if chainOf == nil { // it has no minimum that it could exceed
+			continue
+		}
 		own := chainOf[len(chainOf)-1]
 		for resource, amount := range h.request {
 			if amount > 0 && j.request[resource] > 0 && w.governs(resource) && uses(own, left, resource, false) > own.Min[resource] {
@@ -361,6 +370,9 @@ func TestAgainstReference(t *testing.T) {
 			if len(w.running) > 0 && r.IntN(2) == 0 {
 				i := r.IntN(len(w.running))
 				w.running = slices.Delete(w.running, i, i+1)
+			}
+			if len(w.running) > 0 && r.IntN(8) == 0 {
+				w.running[r.IntN(len(w.running))].leaf = "gone"
 			}
 			decisions := decide(t, w, queues, waiting)
 			wantStarted, wantPlaces := w.rounds(waiting, queues)

@@ -83,6 +83,7 @@ type picture struct {
 	unset    map[string]unset  // the ledger's
 	renewed  map[string]bool   // the ledger's
 	jobs     map[string][]*Pod // the pods of training jobs
+	unnamed  map[string]bool   // the IDs of pods that name no leaf
 	joined   map[string]bool   // pools
 	daemons  map[string]string // names of the DaemonSets that run on nodes to come, by their pool
 }
@@ -97,10 +98,12 @@ func (l *Ledger) Observe(found func() Live) {
 		return
 	}
 	live := found()
-	p := &picture{Live: live, part: l.part, fates: l.fates, unset: l.unset, renewed: l.renewed, jobs: map[string][]*Pod{}, joined: map[string]bool{}, daemons: map[string]string{}}
+	p := &picture{Live: live, part: l.part, fates: l.fates, unset: l.unset, renewed: l.renewed, jobs: map[string][]*Pod{}, unnamed: map[string]bool{}, joined: map[string]bool{}, daemons: map[string]string{}}
 	p.Pods = slices.Clone(live.Pods)
 	for i := range p.Pods {
-		if pod := &p.Pods[i]; pod.Job != "" {
+		pod := &p.Pods[i]
+		p.unnamed[pod.ID] = pod.Leaf == ""
+		if pod.Job != "" {
 			p.jobs[pod.Job] = append(p.jobs[pod.Job], pod)
 		}
 	}
@@ -158,12 +161,11 @@ func (p *picture) limit(tree *quota.Tree) {
 	}
 	for i := range p.Pods {
 		pod := &p.Pods[i]
-		if pod.Leaf != "" {
+		leaf := tree.LeafOf(pod.Namespace)
+		if !p.unnamed[pod.ID] || pod.Leaf == leaf {
 			continue
 		}
-		if pod.Leaf = tree.LeafOf(pod.Namespace); pod.Leaf == "" {
-			continue
-		}
+		pod.Leaf = leaf
 		for _, view := range p.views() {
 			if _, runs := view.Pod(pod.ID); runs {
 				view.AddPod(pod.Pod)

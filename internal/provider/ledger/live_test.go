@@ -970,6 +970,27 @@ func TestQuotaOfATreeThatIsStillToCome(t *testing.T) {
 	assert.Equal(t, "Job exceeds its quota", said[0].Summary)
 }
 
+// Pods that name no leaf are charged to that which has their namespace in the tree as it is planned, also
+// when another leaf has it now.
+func TestNamespaceMovesToAnotherLeaf(t *testing.T) {
+	two := machines(t, "v100", 2)
+	owner := func(leaf string) *quota.Tree {
+		amounts := quota.Resources{"aliyun.com/gpu": 8}
+		tree, err := quota.New(quota.Spec{Children: []quota.Spec{{Name: leaf, Max: amounts, Namespaces: []string{"default"}}}})
+		require.NoError(t, err)
+		return tree
+	}
+	c := cluster{nodes: two, limits: owner("a"), ownTree: true}.runs("default/x", 8)
+	starts, moves := plan(inLeaf(job(two, "b", 1), "b")), planTree(owner("b"))
+	for _, order := range [][]visit{{starts, moves}, {moves, starts}} {
+		said := look(c, order)
+		require.NotEmpty(t, said)
+		last := said[len(said)-1]
+		assert.Equal(t, ledger.WaitsForQuota, last.Kind, last.Detail)
+		assert.Contains(t, last.Detail, "quota root/b: max of aliyun.com/gpu is 8, 8 is used")
+	}
+}
+
 // What is announced says who has to leave, who is evicted, and for whom a job waits.
 func TestLiveFindingsNameTheOthers(t *testing.T) {
 	two := machines(t, "v100", 2)

@@ -131,10 +131,15 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 		{session.KubeContext, c.KubeContext, &settings.KubeContext},
 		{session.PlacementCheck, c.PlacementCheck, (*string)(&settings.PlacementCheck)},
 	})
+	for attribute, value := range map[string]*string{session.Region: &settings.Region, session.ClusterID: &settings.ClusterID} {
+		if *value == "" && !slices.Contains(settings.Unknown, attribute) { // an empty text, as modules pass on, names none
+			*value = fromEnvironment(attribute)
+		}
+	}
 	var unknown []string
 	settings.Identity, unknown = c.credentials.read(ctx, &resp.Diagnostics)
 	settings.Unknown = append(settings.Unknown, unknown...)
-	if c.Region.IsNull() && settings.Region == "" && len(unknown) == 0 {
+	if settings.Region == "" && !c.Region.IsUnknown() && len(unknown) == 0 {
 		settings.Region = settings.Identity.Region()
 	}
 	switch settings.PlacementCheck {

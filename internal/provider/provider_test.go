@@ -190,6 +190,15 @@ resource "terraform_data" "cluster" {
 	}})
 }
 
+// An empty text, as modules pass on what nobody has set, does not hide the environment.
+func TestEmptyTextsNameNothing(t *testing.T) {
+	acctest.StartCloud(t)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps:                    []resource.TestStep{{Config: block(`region = ""`, `cluster_id = ""`) + pool}},
+	})
+}
+
 // No secret is in the state.
 func TestSecretsAreNotInTheState(t *testing.T) {
 	acctest.StartCloud(t)

@@ -150,7 +150,9 @@ func planTree(tree *quota.Tree) visit {
 }
 
 func displace(jobs ...string) visit {
-	return func(l *ledger.Ledger) []ledger.Finding { return l.DisplaceJobs("shrinks node pool v100", "set allow_disruption = true", jobs) }
+	return func(l *ledger.Ledger) []ledger.Finding {
+		return l.DisplaceJobs("shrinks node pool v100", "set allow_disruption = true", jobs)
+	}
 }
 
 func shrink(pool string) visit {

@@ -325,11 +325,11 @@ func TestLostTreeIsCheckedLikeAChange(t *testing.T) {
 	cli.Must(t, "apply", "-auto-approve")
 	cli.Must(t, "state", "rm", main)
 
-	for name, test := range map[string]struct{ config, refused string }{
+	for name, test := range map[string]struct{ config, refused, warned string }{
 		"the same":           {config: limited("16", "")},
-		"less than is used":  {limited("2", ""), "The plan lowers the maximum of aliyun.com/gpu for vision to 2, but at least 4 stay in use, by default/trainer."},
-		"the leaf goes":      {treeOf(total, `other = {}`, ""), `The plan removes the leaf "vision", to which running jobs are charged: default/trainer.`},
-		"less, with consent": {config: limited("2", "allow_disruption = true")},
+		"less than is used":  {config: limited("2", ""), refused: "The plan lowers the maximum of aliyun.com/gpu for vision to 2, but at least 4 stay in use, by default/trainer."},
+		"the leaf goes":      {config: treeOf(total, `other = {}`, ""), refused: `The plan removes the leaf "vision", to which running jobs are charged: default/trainer.`},
+		"less, with consent": {config: limited("2", "allow_disruption = true"), warned: "but at least 4 stay in use, by default/trainer. That is permitted (allow_disruption)."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cli.Write(t, test.config)
@@ -338,6 +338,7 @@ func TestLostTreeIsCheckedLikeAChange(t *testing.T) {
 			assert.Contains(t, said, "Quota tree kube-system/elasticquotatree of this configuration exists, and Terraform makes a new one")
 			assert.Equal(t, test.refused == "", err == nil, said)
 			assert.Contains(t, said, test.refused)
+			assert.Contains(t, said, test.warned)
 		})
 	}
 	cli.Write(t, limited("16", ""))

@@ -18,6 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -86,14 +87,14 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); resp.Diagnostics.HasError() {
 		return
 	}
-	if plan.Quotas.Equal(state.Quotas) && plan.Total.Equal(state.Total) || plan.AllowDisruption.ValueBool() {
+	if plan.Quotas.Equal(state.Quotas) && plan.Total.Equal(state.Total) {
 		return
 	}
 	before, _, diags := state.spec(ctx)
 	if diags.HasError() {
 		return // someone broke the live tree; the change repairs it
 	}
-	resp.Diagnostics.Append(r.checkUsage(ctx, before, spec, tree)...)
+	resp.Diagnostics.Append(r.checkUsage(ctx, before, spec, tree, plan.AllowDisruption.ValueBool())...)
 }
 
 // leaves reports whether the tree's deletion has begun, which nothing stops: a destroy waits for its
@@ -145,10 +146,10 @@ func (r *tree) checkExisting(ctx context.Context, plan model, spec quota.Spec, t
 				"or a change of the address without a moved block. The apply goes on with it, changed where it differs.", live.GetNamespace(), live.GetName()))
 	}
 	before, err := inventory.QuotaSpec(live)
-	if err != nil || plan.AllowDisruption.ValueBool() {
+	if err != nil {
 		return diags // of a live tree that someone broke, the change repairs it
 	}
-	return append(diags, r.checkUsage(ctx, before, spec, tree)...)
+	return append(diags, r.checkUsage(ctx, before, spec, tree, plan.AllowDisruption.ValueBool())...)
 }
 
 // checkKind warns that nothing installs the kind of the tree before an apply writes it.
@@ -196,13 +197,25 @@ func (r *tree) checkUnknown(ctx context.Context, of tfsdk.State, plan model) dia
 }
 
 // checkUsage names who would be over the quota: of a leaf that goes away, the running jobs; of a
-// maximum, all pods that the scheduler charges to it, jobs or not.
-func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *quota.Tree) diag.Diagnostics {
+// maximum, all pods that the scheduler charges to it, jobs or not. Where that is permitted it warns.
+func (r *tree) checkUsage(ctx context.Context, before, spec quota.Spec, tree *quota.Tree, permitted bool) diag.Diagnostics {
 	u, diags := r.inUse(ctx, before)
+	if permitted {
+		diags = lifecycle.Warnings(diags)
+	}
 	if u == nil {
 		return diags
 	}
-	return append(diags, r.cut(func(stays func(job string) bool) []ledger.Finding { return r.lost(*u, before, spec, tree, stays) })...)
+	return append(diags, r.cut(func(stays func(job string) bool) []ledger.Finding {
+		lost := r.lost(*u, before, spec, tree, stays)
+		for i := range lost {
+			if permitted {
+				what, _, _ := strings.Cut(lost[i].Detail, ". ")
+				lost[i].Error, lost[i].Detail = false, what+". That is permitted (allow_disruption)."
+			}
+		}
+		return lost
+	})...)
 }
 
 // refuseUsed is [tree.checkUsage] of an apply, which knows all of the tree, for what others use. Jobs of this

@@ -95,6 +95,11 @@ func (s *State) RunsWithout(key string, gone map[types.UID]bool) bool {
 	return inventory.RunsWithout(s.members(key), s.podGroups[key], func(p *corev1.Pod) bool { return gone[p.UID] })
 }
 
+// Incomplete reports whether a gang has fewer members, bound or not, than it needs.
+func (s *State) Incomplete(key string) bool {
+	return inventory.CountMembers(s.members(key), s.podGroups[key]).Incomplete()
+}
+
 // members lists the members of a gang, in no particular order; none when all have gone.
 func (s *State) members(key string) []inventory.Member {
 	members := make([]inventory.Member, 0, len(s.gangs[key])+len(s.succeeded[key]))

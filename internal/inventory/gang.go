@@ -233,6 +233,9 @@ func (c MemberCounts) Runs() bool {
 	return c.Present > 0 && c.Running >= cmp.Or(c.Minimum, c.Present) && !slices.ContainsFunc(c.parts, short)
 }
 
+// Incomplete reports whether members must appear before as many can run as the gang needs.
+func (c MemberCounts) Incomplete() bool { return c.missing() > 0 }
+
 // IsLate reports whether a pod starts once the members of its gang run, and is none itself.
 func (c *MemberCounts) IsLate(m *Member) bool {
 	return c.gpus && !m.asks() && (!c.mixed || launches(m.Pod))

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
@@ -47,28 +46,31 @@ func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 	return pods, true
 }
 
-// EvictedInPart returns what is left of a gang, by its key, that cannot run without those of its pods that are being deleted
-// and have a mark, as mark finds it, and the mark of one of them; none when it runs without them, or none is left. Pods that
-// were made after the first of these was deleted are none of those: they are of the next run.
-func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) string) (left []*corev1.Pod, found string) {
+// EvictedInPart returns what is left of a gang, by its key, that cannot run without those of its pods that were evicted, and
+// the mark of an eviction on one of its pods, as mark finds it with when it was made; none when it runs without them, or none
+// is left. Evicted are pods that have a mark and are being deleted. A mark on pods that stay says that others were, where
+// members are missing that nobody has made again. Pods that were made after the first mark are none of those that are left:
+// they are of the next run.
+func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) (why string, made time.Time)) (left []*corev1.Pod, found string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	marked := map[types.UID]bool{}
+	leaving := map[types.UID]bool{}
 	var first time.Time
 	for pod := range c.state.PodsOf(key) {
 		p := pod.Now()
-		if p.DeletionTimestamp == nil {
+		why, made := mark(p)
+		if why == "" {
 			continue
 		}
-		if why := mark(p); why != "" {
-			marked[p.UID], found = true, max(found, why)
-			deleted := p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
-			if first.IsZero() || deleted.Before(first) {
-				first = deleted
-			}
+		found = max(found, why)
+		if first.IsZero() || made.Before(first) {
+			first = made
+		}
+		if p.DeletionTimestamp != nil {
+			leaving[p.UID] = true
 		}
 	}
-	if len(marked) == 0 {
+	if found == "" || len(leaving) == 0 && !c.state.Incomplete(key) {
 		return nil, ""
 	}
 	for pod := range c.state.PodsOf(key) {
@@ -76,7 +78,7 @@ func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) string) (left [
 			left = append(left, p)
 		}
 	}
-	if len(left) == 0 || c.state.RunsWithout(key, marked) {
+	if len(left) == 0 || c.state.RunsWithout(key, leaving) {
 		return nil, ""
 	}
 	slices.SortFunc(left, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })

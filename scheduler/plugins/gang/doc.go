@@ -51,7 +51,9 @@
 //
 // Then every gang with nominated members is planned, in the order of the queue, so that
 // places that were held before are held again. Victims that are being deleted are waited
-// for, and those of which some members are left come before others.
+// for, and those of which some members are left come before others. A victim for which no place is held any more, because the
+// preemptor has gone, is evicted to its end: victims are marked before they are deleted, so that a mark is left where a
+// pod was deleted, or was about to be.
 //
 // If a gang that is bound in part does not fit all the same, because a node or a GPU was lost meanwhile, and
 // the gang never ran as a whole, its bound members are deleted for their job to

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
@@ -16,19 +17,23 @@ const (
 	wholeMark = ", with its whole gang"
 	// finishAgain is how long it takes until the rest of a gang is looked at again that was to be evicted.
 	finishAgain = 10 * time.Second
+	// markCounts is how long after it was made a mark says why pods are missing or are being deleted. A scheduler that stands
+	// by takes over in seconds; one whose node fails starts on another one after some six minutes. A mark that is older was
+	// left by an eviction that came to nothing.
+	markCounts = 10 * time.Minute
 )
 
 // finishEviction evicts what is left of a gang that was evicted in part, where no reservation does that any more: the
 // preemptor has gone or was placed elsewhere, or the scheduler that evicted for it has ended. The others cannot run without
-// those that are being deleted, and would keep their GPUs. It runs in the worker.
+// those that were deleted, and would keep their GPUs. It runs in the worker.
 func (p *Plugin) finishEviction(ctx context.Context, key string) {
-	left, mark := p.cache.EvictedInPart(key, evictionMark)
+	left, mark := p.cache.EvictedInPart(key, p.evictionMark)
 	if len(left) == 0 {
 		delete(p.halfway, key)
 		return
 	}
 	rest := func() []*corev1.Pod {
-		left, _ := p.cache.EvictedInPart(key, evictionMark)
+		left, _ := p.cache.EvictedInPart(key, p.evictionMark)
 		if p.cache.EvictedFor(key) != "" {
 			return nil
 		}
@@ -51,15 +56,18 @@ func (p *Plugin) finishEviction(ctx context.Context, key string) {
 	}
 }
 
-// evictionMark is the message with which dismiss has marked a pod that is being deleted and whose gang goes as a whole, "" for
-// none.
-func evictionMark(pod *corev1.Pod) string {
+// evictionMark is the message with which dismiss has marked a pod whose gang goes as a whole, and when that was, "" for none
+// and for one that does not count any more. Before a pod is deleted it is marked: a scheduler that ends in between leaves the
+// mark on a pod that stays.
+func (p *Plugin) evictionMark(pod *corev1.Pod) (why string, made time.Time) {
+	asked := p.now()
 	if pod.DeletionTimestamp != nil {
-		for _, c := range pod.Status.Conditions {
-			if ours(c) && strings.HasSuffix(c.Message, wholeMark) {
-				return c.Message
-			}
+		asked = pod.DeletionTimestamp.Add(-time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second)
+	}
+	for _, c := range pod.Status.Conditions {
+		if at := c.LastTransitionTime.Time; ours(c) && strings.HasSuffix(c.Message, wholeMark) && asked.Sub(at) < markCounts {
+			return c.Message, at
 		}
 	}
-	return ""
+	return "", time.Time{}
 }

@@ -132,16 +132,33 @@ const (
 	whole   = surplus + wholeMark
 )
 
+// marks has a pod say a minute after it was made that it is evicted.
+func (b *bench) marks(pod *corev1.Pod, mark string) *corev1.Pod {
+	b.Helper()
+	marked := pod.DeepCopy()
+	marked.Status.Conditions = append(marked.Status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: mark,
+		LastTransitionTime: metav1.NewTime(pod.CreationTimestamp.Add(time.Minute)),
+	})
+	b.plugin.work.add(b.cache.SetPod(marked))
+	b.clock = pod.CreationTimestamp.Add(time.Minute)
+	return marked
+}
+
 // leaves has a pod be deleted a minute after it was made, with the mark of an eviction or without.
 func (b *bench) leaves(pod *corev1.Pod, mark string) {
 	b.Helper()
-	leaving := pod.DeepCopy()
-	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: pod.CreationTimestamp.Add(90 * time.Second)}, ptr.To[int64](30)
 	if mark != "" {
-		leaving.Status.Conditions = append(leaving.Status.Conditions, corev1.PodCondition{
-			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, Message: mark,
-		})
+		pod = b.marks(pod, mark)
 	}
+	b.deletes(pod, time.Minute)
+}
+
+// deletes has a pod be deleted some time after it was made.
+func (b *bench) deletes(pod *corev1.Pod, after time.Duration) {
+	b.Helper()
+	leaving := pod.DeepCopy()
+	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: pod.CreationTimestamp.Add(after + 30*time.Second)}, ptr.To[int64](30)
 	b.plugin.work.add(b.cache.SetPod(leaving))
 	b.work()
 }
@@ -162,6 +179,58 @@ func TestRestOfAGangThatWasEvictedInPart(t *testing.T) {
 		evict func(b *bench, low []*corev1.Pod)
 		stays bool
 	}{
+		"and has gone, before the next was deleted": {evict: func(b *bench, low []*corev1.Pod) {
+			b.marks(low[1], whole)
+			b.end(low[0])
+		}},
+		"and has gone, by a scheduler before this one": {evict: func(b *bench, low []*corev1.Pod) {
+			b.plugin.leading.Store(false)
+			b.marks(low[1], whole)
+			b.end(low[0])
+			b.clock = b.clock.Add(markCounts - time.Second)
+			b.plugin.Lead()
+			b.work()
+		}},
+		"and has gone, long ago": {evict: func(b *bench, low []*corev1.Pod) {
+			b.marks(low[1], whole)
+			b.clock = b.clock.Add(markCounts)
+			b.end(low[0])
+		}, stays: true},
+		"long ago, and a user deletes the pod": {evict: func(b *bench, low []*corev1.Pod) {
+			b.deletes(b.marks(low[0], whole), time.Minute+markCounts)
+		}, stays: true},
+		"of which all pods are there": {evict: func(b *bench, low []*corev1.Pod) {
+			b.marks(low[1], whole)
+			b.work()
+		}, stays: true},
+		"and has gone, and the pod was made again": {evict: func(b *bench, low []*corev1.Pod) {
+			again := low[0].DeepCopy()
+			again.UID, again.Spec.NodeName, again.Annotations = "again", "", nil
+			b.marks(low[1], whole)
+			b.plugin.work.add(b.cache.RemovePod(low[0].UID))
+			b.plugin.work.add(b.cache.SetPod(again))
+			b.work()
+		}, stays: true},
+		"and has gone, and it runs without it": {evict: func(b *bench, low []*corev1.Pod) {
+			for i, pod := range low {
+				low[i] = pod.DeepCopy()
+			}
+			elastic(low, 2)
+			b.submit(low)
+			b.marks(low[1], whole)
+			b.end(low[0])
+		}, stays: true},
+		"and has gone, and another gang evicts the rest": {evict: func(b *bench, low []*corev1.Pod) {
+			var starts []func()
+			b.plugin.aside.start = func(f func()) { starts = append(starts, f) }
+			b.nominates("big")
+			b.marks(low[1], whole)
+			b.end(low[0])
+			require.NotEmpty(b, starts)
+			for _, start := range starts[1:] { // without that gang's evictions
+				start()
+			}
+		}, stays: true},
 		"by a scheduler before this one": {evict: func(b *bench, low []*corev1.Pod) {
 			b.plugin.leading.Store(false)
 			b.leaves(low[0], whole)

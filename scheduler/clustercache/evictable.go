@@ -85,6 +85,13 @@ func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) (why string, ma
 	return left, found
 }
 
+// RunsWithout reports whether as many members of a gang, by its key, run or are about to as it needs without one of its pods.
+func (c *Cache) RunsWithout(key string, pod types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.RunsWithout(key, map[types.UID]bool{pod: true})
+}
+
 // EvictedFor returns the gang for which another, by its key, is being evicted by a reservation, "" for none.
 func (c *Cache) EvictedFor(key string) string {
 	c.planning.Lock()

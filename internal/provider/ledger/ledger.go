@@ -55,8 +55,8 @@ type Ledger struct {
 	programs  map[string]program // those that this walk has visited
 	starts    starts
 	devices   devices
-	awaiting  bool          // somebody waits for visits
-	next      chan struct{} // closed by the next visit, nil when nobody waits for it
+	awaiting  bool          // a caller waits for visits
+	next      chan struct{} // closed by the next visit, nil when none waits
 }
 
 // New returns an empty ledger.

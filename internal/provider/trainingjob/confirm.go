@@ -97,22 +97,29 @@ func waitsForQuota(view *snapshot.View, gang placement.Gang) bool {
 // settles reports whether a planned node does not exist yet, or is new and lacks what it
 // is about to have.
 func settles(planned []assignment.Model, nodes []corev1.Node, view *snapshot.View) bool {
+	unsettled := unsettled(nodes, view)
+	return slices.ContainsFunc(planned, func(m assignment.Model) bool { return unsettled(m.Node, len(m.GPUs) > 0) })
+}
+
+// unsettled tells of a node, by the name that it has or had in a plan, and of whether it is to have GPUs, what
+// [settles] asks.
+func unsettled(nodes []corev1.Node, view *snapshot.View) func(name string, gpus bool) bool {
 	objects, names := map[string]*corev1.Node{}, placement.PlannedNames(nodesIn(view))
 	for i := range nodes {
 		objects[nodes[i].Name] = &nodes[i]
 	}
-	return slices.ContainsFunc(planned, func(m assignment.Model) bool {
-		name := m.Node
+	return func(planned string, gpus bool) bool {
+		name := planned
 		if objects[name] == nil {
-			name = names[m.Node]
+			name = names[planned]
 		}
 		object := objects[name]
 		if object == nil {
-			return strings.HasSuffix(m.Node, "]")
+			return strings.HasSuffix(planned, "]")
 		}
 		known, _ := view.Node(name)
-		return time.Since(object.CreationTimestamp.Time) < settling && (!ready(object) || len(m.GPUs) > 0 && known.GPUs == nil)
-	})
+		return time.Since(object.CreationTimestamp.Time) < settling && (!ready(object) || gpus && known.GPUs == nil)
+	}
 }
 
 func ready(n *corev1.Node) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,13 +52,13 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		}
 	}()
 	left := r.left(ctx, client, *m, of, spec)
-	promised := !m.PlannedPlacement.IsUnknown()
+	promised := spec.Suspend || len(m.PlannedPlacement.Elements()) > 0
 	switch {
 	case promised:
-	case left != nil:
-		diags.Append(m.takePlanned(left)...)
-	default:
+	case left == nil:
 		diags.Append(r.planOnCluster(ctx, client, m, spec)...)
+	case m.PlannedPlacement.IsUnknown():
+		diags.Append(m.takePlanned(left)...)
 	}
 	if diags.HasError() {
 		return false, diags
@@ -165,17 +166,21 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 }
 
 // planOnCluster fills in the planned placement of a job that had none at plan: where the
-// planner would put it now. A job that must wait has none. A job for which others would be
-// evicted is refused when nobody has agreed to that: the plan has not seen them.
+// planner would put it now. A job that must wait has none. One that a plan which knew all of it would have
+// refused is refused, and so is one for which others would be evicted when nobody has agreed to that: the plan
+// has not seen them.
 func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m *model, spec job.Spec) (diags diag.Diagnostics) {
 	c := r.checker(*m, spec)
 	c.admission = r.admission(ctx, client, spec)
-	at, err := r.prospect(ctx, c, func(v *snapshot.View, g placement.Gang) placement.Result {
+	plan := func(v *snapshot.View, g placement.Gang) placement.Result {
 		if result := planner.Plan(v, g); result.Placement != nil || !c.ours() {
 			return result
 		}
 		return preemption.Reclaim(v, g)
-	}, func(at prospect) bool { return at.Beside.Placement != nil && len(at.Beside.Victims) == 0 })
+	}
+	at, err := r.prospect(ctx, c, plan, func(at prospect) bool {
+		return !c.promised() || at.Beside.Placement != nil && len(at.Beside.Victims) == 0
+	})
 	if err != nil && c.level == session.CheckOff {
 		diags.AddWarning("Planned placement is not known", session.Sentence(err))
 		m.setPlanned(nil)
@@ -194,7 +199,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 	}
 	result := at.Beside
 	if result.Placement == nil && c.level != session.CheckOff {
-		diags.AddAttributeWarning(path.Root("planned_placement"), "Job will wait", strings.TrimSpace(fmt.Sprintf("Job %s does not fit now. %s %s", spec.ID(), result.Verdict, at.added)))
+		diags.Append(r.unplaced(c, at, plan))
 	}
 	if result.Placement == nil || !c.promised() {
 		m.setPlanned(nil)
@@ -204,4 +209,36 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 	m.setPlanned(assignments)
 	diags.Append(c.partly(*result.Placement)...)
 	return append(diags, c.apart(assignments)...)
+}
+
+// unplaced says of a job that has no place now whether it waits for one, which is a warning, or is what a plan refuses.
+// The pools that it names are as they will be. What others of the same apply can change yet makes it wait: jobs of this
+// configuration, the quota tree, and for a job that names no pools, any pool.
+func (r *trainingJob) unplaced(c checker, at prospect, plan func(*snapshot.View, placement.Gang) placement.Result) diag.Diagnostic {
+	id, verdict := c.spec.ID(), at.Beside.Verdict
+	unsettled := unsettled(at.snapshot.Nodes, at.view)
+	settled := r.Session.Ledger.Settled(id, func(n placement.Node) bool { return unsettled(n.Name, n.GPUs != nil) })
+	if settled && at.Alone.Placement == nil && plan(r.emptied(c, at), at.gang).Placement == nil {
+		f := r.Session.Ledger.Misfit(id, verdict)
+		f.Detail = strings.TrimSpace(f.Detail + " " + at.added)
+		return c.finding(f)
+	}
+	return diag.NewAttributeWarningDiagnostic(path.Root("planned_placement"), "Job will wait",
+		strings.TrimSpace(fmt.Sprintf("Job %s does not fit now. %s %s", id, verdict, at.added)))
+}
+
+// emptied is the cluster without what may leave by itself or by this apply: pods that are being deleted, jobs of this
+// configuration, what waits, and quota; for a job of the queue, which waits for them, also those that use quota.
+func (r *trainingJob) emptied(c checker, at prospect) *snapshot.View {
+	view := r.withoutOwn(at)
+	for _, node := range view.Nodes() {
+		for _, p := range view.Pods(node) {
+			if p.Leaving || slices.Contains(at.Pending, p.Gang) || c.spec.Queue && p.Leaf != "" {
+				view.RemovePod(p.ID)
+			}
+		}
+	}
+	view.DropReservations(func(*snapshot.Reserved) bool { return true })
+	view.SetQuota(nil)
+	return view
 }

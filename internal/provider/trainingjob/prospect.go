@@ -116,13 +116,18 @@ func dependsOnOthers(g placement.Gang, met ledger.Prospect) bool {
 
 // fitsWithoutOwn reports whether a job would have room if no other of this configuration ran.
 func (r *trainingJob) fitsWithoutOwn(at prospect, plan func(*snapshot.View, placement.Gang) placement.Result) bool {
+	return plan(r.withoutOwn(at), at.gang).Placement != nil
+}
+
+// withoutOwn is the cluster that a job meets without the pods of this configuration's others.
+func (r *trainingJob) withoutOwn(at prospect) *snapshot.View {
 	view, live := at.view.Clone(), at.snapshot.Live(r.Session.Owns)
 	for _, pod := range live.Pods {
 		if live.Own[pod.Job] {
 			view.RemovePod(pod.ID)
 		}
 	}
-	return plan(view, at.gang).Placement != nil
+	return view
 }
 
 // victims are the gangs that the scheduler would evict for a job, by the names that people know

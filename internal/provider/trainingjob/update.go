@@ -56,8 +56,8 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		return false, diags
 	}
 	spec.Alpha = job.Alpha(live)
-	promised := !m.PlannedPlacement.IsUnknown()
-	if !promised {
+	promised := len(m.PlannedPlacement.Elements()) > 0
+	if resumed && !promised {
 		diags.Append(r.planOnCluster(ctx, client, m, spec)...)
 	}
 	if diags.HasError() {

@@ -374,8 +374,13 @@ func (l *Ledger) Promised(id string) bool {
 }
 
 func (l *Ledger) promised(j *job) bool {
+	return l.placedByValues(j) && !slices.ContainsFunc(append(l.before(j.Job), j), func(j *job) bool { return j.forced && j.verdict.NotAsPlanned != "" })
+}
+
+// placedByValues is [Ledger.Promised] by the values that travel through the graph alone, which the apply knows as well.
+func (l *Ledger) placedByValues(j *job) bool {
 	return !slices.ContainsFunc(append(l.before(j.Job), j), func(j *job) bool {
-		return j.placement == nil || len(j.Pools) == 0 || j.AllowPreemption || j.forced && j.verdict.NotAsPlanned != ""
+		return j.placement == nil || len(j.Pools) == 0 || j.AllowPreemption
 	})
 }
 

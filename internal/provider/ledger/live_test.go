@@ -956,6 +956,28 @@ func TestCapacityThatIsOlderThanTheCluster(t *testing.T) {
 	assert.Equal(t, []string{"error Elsewhere default/b"}, describe(forced), "Terraform shows no warning of it")
 }
 
+// The mark of a job is the same at plan and at apply, also where the plan does not promise its place because Terraform
+// replaces the job by its own decision.
+func TestMarkOfAReplacedJob(t *testing.T) {
+	two := machines(t, "v100", 2)
+	nodes := cluster{nodes: two}.live
+	j := claims(job(two, "b", 8), 0)
+	larger := j.Gang
+	larger.ExcludeNodes = map[string]bool{two[0].Name: true}
+	j.Admitted = &larger
+
+	atPlan, atApply := ledger.New(), ledger.New()
+	atPlan.Observe(nodes)
+	atPlan.KeepJob("default/b")
+	atPlan.PlanJob(j)
+	atApply.StartApplying()
+	atApply.PlanJob(j)
+	assert.False(t, atPlan.Promised("default/b"))
+	assert.True(t, atApply.Promised("default/b"))
+	assert.Equal(t, atApply.Mark("default/b"), atPlan.Mark("default/b"))
+	assert.NotEqual(t, ledger.Unplanned, atPlan.Mark("default/b"))
+}
+
 // What is found by a tree that this plan has yet to say something of does not read like what is found
 // by the planned one.
 func TestQuotaOfATreeThatIsStillToCome(t *testing.T) {

@@ -10,12 +10,12 @@ import (
 const Unplanned = "unplanned"
 
 // Mark returns a short digest of where this walk places a job, [Unplanned] for a job
-// whose place is known after apply.
+// of which the values in Terraform's graph do not say that. It is the same at plan and at apply.
 func (l *Ledger) Mark(id string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	j, ok := l.jobs[id]
-	if !ok || !l.promised(j) {
+	if !ok || !l.placedByValues(j) {
 		return Unplanned
 	}
 	digest := sha256.New()

@@ -197,7 +197,7 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 			said = append(said, applied...)
 		}
 		w.requireKept(t, round, next, plan, said)
-		if slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool { return strings.Contains(d.Detail, "the apply names them") }) {
+		if changed || slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool { return strings.Contains(d.Detail, "the apply names them") }) {
 			plan.diagnostics = append(plan.diagnostics, applied...)
 		}
 		w.requireNobodyElseEvicted(t, round, next, plan, before)

@@ -284,7 +284,7 @@ func CountMembers(members []Member, podGroup *unstructured.Unstructured) MemberC
 	return found
 }
 
-// RunsWithout reports whether a gang runs when some of its bound members, which are being deleted or cannot be bound, have gone. What these
+// RunsWithout reports whether a gang runs when some of its bound members, which are being deleted, have gone. What these
 // declare counts still, and members that are not bound do not.
 func RunsWithout(members []Member, podGroup *unstructured.Unstructured, gone func(*corev1.Pod) bool) bool {
 	members = slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.Pod.Spec.NodeName == "" && !m.succeeded() })

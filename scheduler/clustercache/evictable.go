@@ -50,8 +50,9 @@ func (c *Cache) Evictable(key string) (pods []*corev1.Pod, ok bool) {
 // the mark of an eviction on one of its pods, as mark finds it with when it was made; none when it runs without them, or none
 // is left. Evicted are pods that have a mark and are being deleted. A mark on pods that stay says that others were, where
 // members are missing that nobody has made again. Pods that were made after the first mark are none of those that are left:
-// they are of the next run.
-func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) (why string, made time.Time)) (left []*corev1.Pod, found string) {
+// they are of the next run. Sure means that pods with a mark are being deleted: those that are missing may have gone for another
+// reason, and be made again in a moment.
+func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) (why string, made time.Time)) (left []*corev1.Pod, found string, sure bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	leaving := map[types.UID]bool{}
@@ -71,7 +72,7 @@ func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) (why string, ma
 		}
 	}
 	if found == "" || len(leaving) == 0 && !c.state.Incomplete(key) {
-		return nil, ""
+		return nil, "", false
 	}
 	for pod := range c.state.PodsOf(key) {
 		if p := pod.Now(); pod.Bound() && pod.Charged() && p.DeletionTimestamp == nil && p.CreationTimestamp.Time.Before(first) {
@@ -79,17 +80,10 @@ func (c *Cache) EvictedInPart(key string, mark func(*corev1.Pod) (why string, ma
 		}
 	}
 	if len(left) == 0 || c.state.RunsWithout(key, leaving) {
-		return nil, ""
+		return nil, "", false
 	}
 	slices.SortFunc(left, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	return left, found
-}
-
-// RunsWithout reports whether as many members of a gang, by its key, run or are about to as it needs without one of its pods.
-func (c *Cache) RunsWithout(key string, pod types.UID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state.RunsWithout(key, map[types.UID]bool{pod: true})
+	return left, found, len(leaving) > 0
 }
 
 // EvictedFor returns the gang for which another, by its key, is being evicted by a reservation, "" for none.

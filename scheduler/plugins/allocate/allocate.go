@@ -33,18 +33,16 @@ const stateKey fwk.StateKey = Name
 // allocation is what a cycle decided for its pod.
 type allocation struct {
 	record contract.Allocation
-	await  Await
+	// await returns when the pod may be bound, or why it may not.
+	await func(context.Context) *fwk.Status
 }
 
 // Clone implements fwk.StateData; an allocation never changes once it is decided.
 func (a *allocation) Clone() fwk.StateData { return a }
 
-// Await returns when a pod may be bound, or why it may not. What it is given asks the API server whether it would bind it.
-type Await func(ctx context.Context, ask func(context.Context) error) *fwk.Status
-
 // Decide hands the allocation of the cycle's pod to the binding, which calls await before it binds,
 // and gives up with its status.
-func Decide(state fwk.CycleState, record contract.Allocation, await Await) {
+func Decide(state fwk.CycleState, record contract.Allocation, await func(context.Context) *fwk.Status) {
 	state.Write(stateKey, &allocation{record: record, await: await})
 }
 
@@ -104,17 +102,13 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *corev1.Pod
 	if err := describeShares(annotations, pod, decided.record.Shares); err != nil {
 		return fwk.AsStatus(err)
 	}
-	binding := &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
-	}
-	ask := func(ctx context.Context) error {
-		return p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	}
-	if status := decided.await(ctx, ask); !status.IsSuccess() {
+	if status := decided.await(ctx); !status.IsSuccess() {
 		return status
 	}
-	return fwk.AsStatus(p.bind(ctx, binding))
+	return fwk.AsStatus(p.bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}))
 }
 
 // bind posts a binding, by the scheduler's queue of API calls where it has one.

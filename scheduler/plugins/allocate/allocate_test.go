@@ -49,7 +49,7 @@ func TestBind(t *testing.T) {
 
 	verdict := fwk.NewStatus(fwk.Unschedulable)
 	Decide(state, contract.Allocation{Gang: "ns/job", Node: "node", Shares: []contract.GPUShare{{GPU: 3, MemoryGiB: 4, CorePercent: 30}}},
-		func(context.Context, func(context.Context) error) *fwk.Status { return verdict })
+		func(context.Context) *fwk.Status { return verdict })
 	assert.True(t, plugin.Bind(t.Context(), state, pod, "node").IsRejected(), "others of its gang cannot be bound")
 	assert.Empty(t, client.Actions())
 

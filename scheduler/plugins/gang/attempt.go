@@ -140,9 +140,6 @@ func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (clust
 			p.activateAfter(ctx, key, pause)
 			return d, nil, unschedulable("gang %s evicts nobody while pods are being deleted: they may make enough room", placement.NameOf(d.Gang.ID))
 		}
-		if refused := p.askBeforeEvicting(ctx, d); refused != nil {
-			return d, nil, refused
-		}
 		found, positions, why, err := p.dryRunFilters(ctx, d, pod)
 		switch {
 		case err != nil:

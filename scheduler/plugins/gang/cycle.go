@@ -58,12 +58,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 	if status != nil {
 		return nil, status
 	}
-	allocate.Decide(state, s.record, func(ctx context.Context, ask func(context.Context) error) *fwk.Status {
-		if status := p.askWhetherBindable(ctx, s, ask); !status.IsSuccess() {
-			return status
-		}
-		return p.awaitOthers(ctx, s)
-	})
+	allocate.Decide(state, s.record, func(ctx context.Context) *fwk.Status { return p.awaitOthers(ctx, s) })
 	return &fwk.PreFilterResult{NodeNames: sets.New(s.node)}, nil
 }
 
@@ -263,7 +258,6 @@ func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.P
 	g, ok := p.gangs[s.attempt.key]
 	if ok && g.assumed[pod.UID] == s {
 		delete(g.assumed, pod.UID)
-		delete(g.bindRefusals, pod.UID)
 	}
 	done := ok && len(g.assumed) == 0
 	var complete time.Time
@@ -271,7 +265,6 @@ func (p *Plugin) PostBind(_ context.Context, state fwk.CycleState, pod *corev1.P
 		complete = g.complete
 		if p.cache.GangStatus(s.attempt.key, "").Runs {
 			delete(p.begun, s.attempt.key)
-			g.bindPause = 0
 		}
 	}
 	p.mu.Unlock()

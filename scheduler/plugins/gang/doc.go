@@ -57,6 +57,5 @@
 //
 // If a gang that is bound in part does not fit all the same, because a node or a GPU was lost meanwhile, and
 // the gang never ran as a whole, its bound members are deleted for their job to
-// recreate them: the gang as a whole is pending then. So are they when the API server refuses for good to bind another member; the
-// gang pauses, and before it is bound again the API server is asked about all members.
+// recreate them: the gang as a whole is pending then.
 package gang

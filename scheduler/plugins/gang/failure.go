@@ -12,8 +12,7 @@ import (
 
 // Failures returns a failure handler in the place of kube-scheduler's. That writes an event
 // and a condition for each attempt of each pod. For a planned pod that is refused, the plugin
-// itself says why its gang waits, once for each reason; all else is kube-scheduler's. A binding that the API server
-// refuses again and again ends the attempt.
+// itself says why its gang waits, once for each reason; all else is kube-scheduler's.
 func (p *Plugin) Failures(handle hooks.FailureHandler) hooks.FailureHandler {
 	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
 		pod := info.Pod
@@ -22,7 +21,7 @@ func (p *Plugin) Failures(handle hooks.FailureHandler) hooks.FailureHandler {
 			handle(ctx, profile, info, status, nominating, start)
 			return
 		}
-		if status.IsRejected() || p.giveUpBinding(ctx, key, pod, status) {
+		if status.IsRejected() {
 			handle(ctx, hooks.Quiet(ctx, profile), info, status, nominating, start)
 			p.statuses.add(key)
 			return

@@ -59,11 +59,6 @@ type gang struct {
 	// evictsAgain means that it does wait.
 	evictPause  time.Duration
 	evictsAgain bool
-	// unbindable is the member for which the gang waits because the API server refuses to bind it, "" while it does not;
-	// bindPause is how long it waits, 0 when none was refused so since the gang ran, and bindRefusals counts the answers.
-	unbindable   types.UID
-	bindPause    time.Duration
-	bindRefusals map[types.UID]int
 	// retires means that it will be looked at again when it has been without members for too long.
 	retires bool
 	// expected means that the worker has activated the gang, and kept others out for the place

@@ -27,19 +27,23 @@ const (
 // preemptor has gone or was placed elsewhere, or the scheduler that evicted for it has ended. The others cannot run without
 // those that were deleted, and would keep their GPUs. It runs in the worker.
 func (p *Plugin) finishEviction(ctx context.Context, key string) {
-	left, mark := p.cache.EvictedInPart(key, p.evictionMark)
+	left, mark, sure := p.cache.EvictedInPart(key, p.evictionMark)
 	if len(left) == 0 {
 		delete(p.halfway, key)
 		return
 	}
 	rest := func() []*corev1.Pod {
-		left, _ := p.cache.EvictedInPart(key, p.evictionMark)
+		left, _, _ := p.cache.EvictedInPart(key, p.evictionMark)
 		if p.cache.EvictedFor(key) != "" {
 			return nil
 		}
 		return p.evictable(key, left)
 	}
-	until := p.halfway[key]
+	until, known := p.halfway[key]
+	if !known && !sure {
+		p.lookAgain(key)
+		return
+	}
 	p.halfway[key] = until // it is looked at again when a place is given up
 	if p.now().Before(until) {
 		return
@@ -51,9 +55,14 @@ func (p *Plugin) finishEviction(ctx context.Context, key string) {
 			"others of gang %s were evicted, and it cannot run without them: %s", key, why)
 	})
 	if begun {
-		p.halfway[key] = p.now().Add(finishAgain)
-		p.after(finishAgain, func() { p.work.add(clusterstate.Change{Gang: key}) })
+		p.lookAgain(key)
 	}
+}
+
+// lookAgain looks at a gang that was evicted in part once more, after a while.
+func (p *Plugin) lookAgain(key string) {
+	p.halfway[key] = p.now().Add(finishAgain)
+	p.after(finishAgain, func() { p.work.add(clusterstate.Change{Gang: key}) })
 }
 
 // evictionMark is the message with which dismiss has marked a pod whose gang goes as a whole, and when that was, "" for none
@@ -66,6 +75,9 @@ func (p *Plugin) evictionMark(pod *corev1.Pod) (why string, made time.Time) {
 	}
 	for _, c := range pod.Status.Conditions {
 		if at := c.LastTransitionTime.Time; ours(c) && strings.HasSuffix(c.Message, wholeMark) && asked.Sub(at) < markCounts {
+			if pod.DeletionTimestamp != nil && asked.Before(at) { // by the API server's clock
+				at = asked
+			}
 			return c.Message, at
 		}
 	}

@@ -182,7 +182,17 @@ func TestRestOfAGangThatWasEvictedInPart(t *testing.T) {
 		"and has gone, before the next was deleted": {evict: func(b *bench, low []*corev1.Pod) {
 			b.marks(low[1], whole)
 			b.end(low[0])
+			require.NotNil(b, b.live(low[1]), "it may be made again in a moment")
+			b.elapse()
 		}},
+		"and has gone, and the pod is made again a moment later": {evict: func(b *bench, low []*corev1.Pod) {
+			b.marks(low[1], whole)
+			b.end(low[0])
+			again := low[0].DeepCopy()
+			again.UID, again.Spec.NodeName, again.Annotations = "again", "", nil
+			b.plugin.work.add(b.cache.SetPod(again))
+			b.elapse()
+		}, stays: true},
 		"and has gone, by a scheduler before this one": {evict: func(b *bench, low []*corev1.Pod) {
 			b.plugin.leading.Store(false)
 			b.marks(low[1], whole)

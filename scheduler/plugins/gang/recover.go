@@ -2,6 +2,7 @@ package gang
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -112,18 +113,13 @@ func (p *Plugin) noteBegin(r *attempt, running int) {
 	}
 }
 
-// cutShort reports whether a gang that runs in part, and is not about to bind others, has never run as a whole.
-func (p *Plugin) cutShort(key string, state inventory.GangState) bool {
-	return !p.hasRun(key, state) && (p.wasCutShort(key, state) || neverRan(state))
-}
-
 // wasCutShort reports whether this scheduler has bound all those members of a gang that have nodes, and
-// the gang has not run as a whole: a member went while it was being bound.
+// is not about to bind others, and the gang has not run as a whole: a member went while it was being bound.
 func (p *Plugin) wasCutShort(key string, state inventory.GangState) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	begun, ok := p.begun[key]
-	if !ok {
+	if g := p.gangs[key]; !ok || g != nil && len(g.assumed) > 0 {
 		return false
 	}
 	for _, pod := range state.Pods {
@@ -179,10 +175,13 @@ func boundAt(pod *corev1.Pod) time.Time {
 
 // evictPartial evicts the bound members of a gang that was cut short and cannot be
 // completed, so that its job recreates them and the gang as a whole is pending.
-func (p *Plugin) evictPartial(ctx context.Context, key, why string) {
-	cutShort := func(state inventory.GangState) bool { return p.cutShort(key, state) }
-	p.dismissRest(ctx, key, p.rest(key, cutShort), why, func(pod *corev1.Pod) {
+func (p *Plugin) evictPartial(ctx context.Context, key string) {
+	cutShort := func(state inventory.GangState) bool {
+		return !p.hasRun(key, state) && (p.wasCutShort(key, state) || neverRan(state))
+	}
+	text := fmt.Sprintf("the rest of gang %s does not fit any more, and it never ran as a whole", key)
+	p.dismissRest(ctx, key, p.rest(key, cutShort), text, func(pod *corev1.Pod) {
 		p.meter.Evicted(metrics.Partial)
-		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Scheduling", "%s", why)
+		p.handle.EventRecorder().Eventf(pod, nil, corev1.EventTypeWarning, "PartialGangEvicted", "Scheduling", "%s", text)
 	})
 }

@@ -105,13 +105,12 @@ func (p *Plugin) evictable(key string, pods []*corev1.Pod) []*corev1.Pod {
 	return p.notDeleted(key, pods)
 }
 
-// waitsInPart reports whether some members of a gang run, not enough of them, and there is no place for others, or one cannot
-// be bound.
+// waitsInPart reports whether some members of a gang run, not enough of them, and there is no place for others.
 func (p *Plugin) waitsInPart(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g, ok := p.gangs[key]
-	return ok && (g.entry == entryWaiting || g.unbindable != "") && len(g.assumed) == 0 && p.cache.GangStatus(key, "").Partial
+	return ok && g.entry == entryWaiting && len(g.assumed) == 0 && p.cache.GangStatus(key, "").Partial
 }
 
 // retireLater looks at a gang again after a pause.

@@ -21,7 +21,7 @@ const (
 	// entryWaiting: none enters. The gang does not fit, and the worker tries it again.
 	entryWaiting entry = "Waiting"
 	// entryBlocked: only the first pod enters. Another plugin refuses it whatever the node, and that
-	// plugin's events bring it back; or the API server refuses to bind it, and a pause does.
+	// plugin's events bring it back.
 	entryBlocked entry = "Blocked"
 )
 
@@ -31,7 +31,7 @@ type event string
 const (
 	enters   event = "a pod enters the queue"
 	rejected event = "the gang does not fit"
-	refused  event = "the first pod is refused whatever the node"
+	refused  event = "another plugin refuses the first pod"
 	fits     event = "the worker finds a place"
 	leaves   event = "the first pod is bound or gone"
 	placed   event = "members get places"
@@ -150,9 +150,7 @@ func (g *gang) place() {
 func (g *gang) waits() bool { return g.entry == entryWaiting || g.entry == entryBlocked }
 
 // keepsOut reports whether a pod may not enter the queue because its gang waits.
-func (g *gang) keepsOut(pod types.UID) bool {
-	return g.waits() && (g.firstPod != pod || g.unbindable == pod)
-}
+func (g *gang) keepsOut(pod types.UID) bool { return g.waits() && g.firstPod != pod }
 
 // on changes the phase of an attempt, and reports whether the event had an arrow.
 func (r *attempt) on(e event) (moved bool) {

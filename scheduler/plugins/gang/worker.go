@@ -2,7 +2,6 @@ package gang
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -148,9 +147,6 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	if !alive[g.firstPod] || p.cache.Bound(g.firstPod) {
 		g.loseFirst() // deleted, or bound by the scheduler that led before this one
 	}
-	if !alive[g.unbindable] || p.cache.Bound(g.unbindable) {
-		g.unbindable = ""
-	}
 	done := idle && len(pending) == 0
 	if done {
 		delete(p.gangs, key)
@@ -180,7 +176,6 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		p.enqueue(ctx, key, state)
 	case waits:
 		p.retry(ctx, key, p.cache.Consider)
-		p.evictUnbindable(ctx, key)
 		p.statuses.add(key)        // pods that have just joined must say it, too
 		p.enqueue(ctx, key, state) // late members start when it runs in part
 		p.preempt(ctx, key)        // it may have been put off while members were being bound
@@ -294,7 +289,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 	}
 	if d.Result.Placement == nil && d.EvictedFor == "" {
 		if len(rejected) == 0 {
-			p.evictPartial(ctx, key, fmt.Sprintf("the rest of gang %s does not fit any more, and it never ran as a whole", key))
+			p.evictPartial(ctx, key)
 		}
 		p.retire(ctx, key, d.GangState)
 	}

@@ -29,6 +29,9 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 			continue
 		}
 		pod := ledger.Pod{Pod: known, Namespace: object.Namespace, Name: cmp.Or(known.Gang, object.Namespace+"/"+object.Name)}
+		if inventory.LeafOf(object, nil) == "" {
+			pod.Leaf = "" // the tree that the plan makes has a leaf for its namespace, maybe another one
+		}
 		if job := jobOf(object); job != "" {
 			pod.Job, pod.Name = job, job
 			if own(object.Labels) {
@@ -39,11 +42,16 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 	}
 	for _, gang := range s.waiting {
 		waiting := ledger.Waiting{Gang: gang.Gang, Name: placement.NameOf(gang.Gang.ID), Reserved: reserved(gang)}
+		named := false
 		for _, object := range gang.Pods {
+			named = named || inventory.LeafOf(object, nil) != ""
 			if job := jobOf(object); job != "" {
 				waiting.Job = job
 				live.Own[waiting.Job] = live.Own[waiting.Job] || own(object.Labels)
 			}
+		}
+		if !named {
+			waiting.Leaf = ""
 		}
 		live.Waiting = append(live.Waiting, waiting)
 	}

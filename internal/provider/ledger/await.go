@@ -22,12 +22,16 @@ func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) [
 	}
 	l.awaiting = true
 	defer func() { l.awaiting = false }()
-	for len(l.dependent()) > 0 {
+	for slices.ContainsFunc(l.inOrder(), l.awaits) {
 		if !l.visitedWithin(ctx, patience) {
-			return l.sayOpen(id)
+			for _, j := range l.inOrder() {
+				for _, open := range l.openFor(j) {
+					l.missed[open] = true
+				}
+			}
 		}
 	}
-	return nil
+	return l.sayOpen(id)
 }
 
 // visitedWithin waits for the next visit, without the lock.
@@ -55,16 +59,16 @@ func (l *Ledger) visit() {
 	}
 }
 
-// dependent are the jobs, in placing order, that fit only without jobs which no visit has decided about.
-func (l *Ledger) dependent() []*job {
-	if l.live == nil || l.applying || l.part {
-		return nil
-	}
-	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs || len(l.openFor(j)) == 0 })
+// awaits reports whether a job fits only without jobs which no visit has decided about, and may yet.
+func (l *Ledger) awaits(j *job) bool {
+	return slices.ContainsFunc(l.openFor(j), func(open string) bool { return !l.missed[open] })
 }
 
 // openFor are the jobs without which another fits, and that no visit has decided about.
 func (l *Ledger) openFor(j *job) []string {
+	if !j.needs || l.live == nil || l.applying || l.part {
+		return nil
+	}
 	g := l.gang(j)
 	fits := func(view *snapshot.View) bool { return startsWhole(view, g) }
 	return slices.DeleteFunc(l.live.needs(l.vacated(j.Gang.ID), fits), func(other string) bool { return !l.live.unvisited(other) })
@@ -72,27 +76,28 @@ func (l *Ledger) openFor(j *job) []string {
 
 // sayOpen says of jobs on whom it depends that they fit.
 func (l *Ledger) sayOpen(visited string) (findings []Finding) {
-	for _, j := range l.dependent() {
-		id, open := j.Gang.ID, join(l.openFor(j))
-		f := Finding{
-			Kind: NeedsOthers, Jobs: []string{id}, Error: j.RequireImmediate, key: "open " + id, Summary: "Job fits only if others leave",
-			Detail: fmt.Sprintf("Job %s does not fit beside what runs now: it starts once %s, of this configuration, no longer runs, and Terraform has not come to that in this plan so far. "+
-				"A job that is in no state stays where it is: one that an apply which was killed has created, or that a removed block or `terraform state rm` has given up. "+
-				"Import it, or delete it. With -parallelism=1 the plan may delete it all the same.", id, open),
-		}
-		if victims := preemption.Reclaim(l.live.certain, l.gang(j)).Victims; j.Reclaims && len(victims) > 0 {
-			var names []string
-			for _, v := range victims {
+	for _, j := range l.inOrder() {
+		id, open := j.Gang.ID, l.openFor(j)
+		f := Finding{Kind: NeedsOthers, Jobs: []string{id}, key: "open " + id, Summary: "Job fits only if others leave"}
+		f, report := l.graded(f)
+		var names []string
+		if len(open) > 0 && j.Reclaims {
+			for _, v := range preemption.Reclaim(l.live.certain, l.gang(j)).Victims {
 				names = append(names, l.live.victim(v))
 			}
-			f.Detail += fmt.Sprintf(" As long as it runs, the scheduler evicts for the job: %s.", join(names))
 		}
-		f, report := l.graded(f)
-		if !report || l.reported[f.id()] {
+		report = report || len(names) > 0 // nobody is evicted without a word
+		if len(open) == 0 || !report || l.reported[f.id()] {
 			continue
 		}
 		l.reported[f.id()] = true
-		findings = append(findings, l.explained(l.addressed(f, l.jobs[visited])))
+		f.Detail = fmt.Sprintf("Job %s does not fit beside what runs now: it starts once %s, of this configuration, no longer runs, and Terraform has not come to that in this plan so far. "+
+			"A job that is in no state stays where it is: one that an apply which was killed has created, or that a removed block or `terraform state rm` has given up. "+
+			"Import it, or delete it. One that Terraform plans after this job, or with -parallelism=1, the plan may take away all the same.", id, join(open))
+		if len(names) > 0 {
+			f.Detail += fmt.Sprintf(" As long as it runs, the scheduler evicts for the job: %s.", join(names))
+		}
+		findings = append(findings, l.explained(l.addressed(l.heard(f, l.jobs[visited]), l.jobs[visited])))
 	}
 	return findings
 }

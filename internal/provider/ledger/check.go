@@ -43,8 +43,8 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	found = slices.Concat(found, l.meetings(), l.misplaced(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
-		if f.Kind == NeedsOthers && !l.decided() {
-			continue // it is said once it is known whether the others leave
+		if (f.Kind == NeedsOthers || f.Kind == QuotaTaken && !f.Error) && !l.decided() {
+			continue // it is said once it is known who leaves
 		}
 		f, report := l.graded(f)
 		if !report || l.reported[f.id()] {
@@ -54,12 +54,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		if !f.Error && l.treeOpen() && slices.Contains(byTree, f.Kind) {
 			f = asItIs(f)
 		}
-		if !f.Error && l.unheard(f, changed) {
-			f.Error = true
-			f.Detail += " Terraform shows no warning about a job that is replaced by -replace or replace_triggered_by, so that the plan fails instead: " +
-				"change triggers of the job to replace it, and this is a warning."
-		}
-		fresh = append(fresh, l.explained(l.addressed(f, changed)))
+		fresh = append(fresh, l.explained(l.addressed(l.heard(f, changed), changed)))
 	}
 	return fresh
 }
@@ -138,6 +133,16 @@ var byTree = []Kind{ExceedsQuota, WaitsForQuota, InPart}
 func asItIs(f Finding) Finding {
 	f.Summary += ", as the cluster has it"
 	f.Detail = strings.TrimSuffix(f.Detail, ".") + ". That is by the quota tree of this configuration as it is in the cluster; what this plan makes of the tree was not known yet."
+	return f
+}
+
+// heard makes an error of a warning that Terraform would leave out.
+func (l *Ledger) heard(f Finding, visited *job) Finding {
+	if !f.Error && l.unheard(f, visited) {
+		f.Error = true
+		f.Detail += " Terraform shows no warning about a job that is replaced by -replace or replace_triggered_by, so that the plan fails instead: " +
+			"change triggers of the job to replace it, and this is a warning."
+	}
 	return f
 }
 
@@ -235,12 +240,12 @@ func (l *Ledger) displacedJobs() []Finding {
 				Error:   true,
 				Summary: "A running job would lose its nodes",
 				Detail: fmt.Sprintf("The plan %s, on which job %s runs, and the job stays. Remove the job as well, wait until it has finished, "+
-					"suspend it and apply that before, or %s.", what, job, l.displaced[what].consent),
+					"suspend it and apply that before, or on the pool %s.", what, job, l.displaced[what].consent),
 			}
 			if l.displaced[what].requested {
 				f.Error = false
 				f.Detail = fmt.Sprintf("The plan %s, on which job %s runs. Unless the plan replaces the job, too, the apply refuses to. Replace or remove the job as well, "+
-					"wait until it has finished, suspend it and apply that before, or %s.", what, job, l.displaced[what].consent)
+					"wait until it has finished, suspend it and apply that before, or on the pool %s.", what, job, l.displaced[what].consent)
 			}
 			findings = append(findings, f)
 		}

@@ -32,10 +32,11 @@ type Ledger struct {
 	owned     map[string]bool
 	visited   map[string]bool // IDs of pools in the state, of which the walk has said what becomes of them
 	guarded   map[string]bool
-	created   map[string]bool         // names of pools that are planned to be created
-	unset     map[string]unset        // by names of pools
-	shrinking map[string]string       // what becomes of pools that give up nodes, by their names
-	displaced map[string]displacement // by what takes the nodes away
+	created   map[string]bool             // names of pools that are planned to be created
+	unset     map[string]unset            // by names of pools
+	offers    map[string][]placement.Node // nodes of pools that the plan adds or changes, by their names
+	shrinking map[string]string           // what becomes of pools that give up nodes, by their names
+	displaced map[string]displacement     // by what takes the nodes away
 	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
 	cuts func(stays func(job string) bool) []Finding
 	tree *quota.Tree
@@ -55,8 +56,9 @@ type Ledger struct {
 	programs  map[string]program // those that this walk has visited
 	starts    starts
 	devices   devices
-	awaiting  bool          // a caller waits for visits
-	next      chan struct{} // closed by the next visit, nil when none waits
+	awaiting  bool            // a caller waits for visits
+	missed    map[string]bool // jobs that no visit has decided about for so long that none is waited for
+	next      chan struct{}   // closed by the next visit, nil when none waits
 }
 
 // New returns an empty ledger.
@@ -75,11 +77,13 @@ func New() *Ledger {
 		created:   map[string]bool{},
 		unset:     map[string]unset{},
 		displaced: map[string]displacement{},
+		offers:    map[string][]placement.Node{},
 		shrinking: map[string]string{},
 		compared:  map[string]bool{},
 		apart:     map[string]bool{},
 		told:      map[string]map[string]bool{},
 		reported:  map[string]bool{},
+		missed:    map[string]bool{},
 		programs:  map[string]program{},
 		devices:   devices{unpinned: map[string]DevicePool{}},
 		starts:    starts{jobs: map[string]started{}},
@@ -426,6 +430,7 @@ func (l *Ledger) RecordProgram(name string, installed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.programs[name] = program{stays: installed}
+	l.visit()
 }
 
 // RecordVersion records that a program is installed once the walk is carried out, and its version, "" where that is not
@@ -434,6 +439,7 @@ func (l *Ledger) RecordVersion(name, version string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.programs[name] = program{stays: true, version: version}
+	l.visit()
 }
 
 // Program reports whether a program is installed once the walk is carried out; known is false before the walk has come
@@ -480,6 +486,7 @@ func (l *Ledger) VisitPool(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.visited[id] = true
+	l.visit()
 }
 
 // VisitedPool reports whether [Ledger.VisitPool] was told of the pool. A new pool with the
@@ -526,7 +533,8 @@ func (l *Ledger) PlanPool(pool string, nodes []placement.Node) []Finding {
 	if l.live == nil || len(l.live.Waiting) == 0 {
 		return nil
 	}
-	l.live.join([]string{pool}, nodes)
+	l.offers[pool] = nodes
+	l.live.evicts = nil
 	return l.check(nil, false)
 }
 

@@ -365,7 +365,7 @@ func TestJobThatStaysOnNodesThatGo(t *testing.T) {
 	assert.Empty(t, gives(l))
 	found := l.KeepJob("default/a")
 	assert.Equal(t, want, describe(found))
-	assert.Contains(t, found[0].Detail, "or set allow_disruption = true.")
+	assert.Contains(t, found[0].Detail, "or on the pool set allow_disruption = true.")
 	l.ReplaceJob("default/b", "default/b")
 
 	l = ledger.New()

@@ -257,6 +257,11 @@ func (p *picture) drop(pool string, forGood bool) {
 func (p *picture) replace(pool string, planned []placement.Node) {
 	p.moved()
 	delete(p.daemons, pool)
+	p.offer(pool, planned, p.views())
+}
+
+// offer is replace in some views.
+func (p *picture) offer(pool string, planned []placement.Node, views []*snapshot.View) {
 	named := map[string]bool{}
 	for _, n := range planned {
 		named[n.Name] = true
@@ -282,20 +287,20 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 		} else {
 			toCome = append(toCome, n)
 		}
-		for _, view := range p.views() {
+		for _, view := range views {
 			view.SetNode(n)
 		}
 	}
-	p.runDaemons(toCome)
+	p.runDaemons(toCome, views)
 	for _, n := range append(gone, rest...) {
-		for _, view := range p.views() {
+		for _, view := range views {
 			view.RemoveNode(n.Name)
 		}
 	}
 }
 
 // runDaemons has the cluster's DaemonSets run on nodes to come of one pool, which are alike.
-func (p *picture) runDaemons(nodes []placement.Node) {
+func (p *picture) runDaemons(nodes []placement.Node, views []*snapshot.View) {
 	if len(nodes) == 0 || p.Daemons == nil {
 		return
 	}
@@ -305,7 +310,7 @@ func (p *picture) runDaemons(nodes []placement.Node) {
 		for _, n := range nodes {
 			pod := daemon.Pod
 			pod.ID, pod.Node = daemon.ID+" on "+n.Name, n.Name
-			for _, view := range p.views() {
+			for _, view := range views {
 				view.AddPod(pod)
 			}
 		}

@@ -1408,24 +1408,29 @@ func TestLauncherBesideWhoIsEvicted(t *testing.T) {
 }
 
 // Of jobs without which a planned one fits, and which Terraform does not visit, the plan says so once no visit comes any
-// more: one caller for all jobs. What is visited meanwhile is decided.
+// more, and waits for them no second time. What is visited meanwhile is decided.
 func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
 	one := machines(t, "v100", 1)
 	full := cluster{nodes: one, own: []string{"default/mine", "default/other"}}.runs("default/mine", 6).runs("default/other", 2)
-	const said = "warning NeedsOthers default/new"
+	const said, ever = "warning NeedsOthers default/new", time.Minute
 	for name, test := range map[string]struct {
 		visits    []visit
 		meanwhile visit
-		immediate bool
+		change    func(ledger.Job) ledger.Job
+		patience  time.Duration
 		want      []string
-		says      []string
+		says      string
 	}{
-		"neither is visited":                      {want: []string{said}, says: []string{"default/mine, of this configuration"}},
-		"the other one is":                        {visits: []visit{keep("default/other")}, want: []string{said}, says: []string{"default/mine"}},
-		"it is to start at once":                  {immediate: true, want: []string{"error NeedsOthers default/new"}},
-		"both are":                                {visits: []visit{leave("default/mine"), leave("default/other")}},
-		"one goes meanwhile":                      {meanwhile: leave("default/mine")},
-		"one stays, which is said with its visit": {meanwhile: keep("default/mine")},
+		"neither is visited":                      {want: []string{said}, says: "it starts once default/mine, of this configuration, no longer runs"},
+		"the other one is":                        {visits: []visit{keep("default/other")}, want: []string{said}},
+		"it is to start at once":                  {change: immediately, want: []string{said}},
+		"its scheduler evicts them":               {change: claimsUrgently, want: []string{said}, says: "the scheduler evicts for the job: default/mine (6 pods, priority 0)."},
+		"nobody checks it":                        {change: unchecked},
+		"nobody checks it, its scheduler evicts":  {change: func(j ledger.Job) ledger.Job { return unchecked(claimsUrgently(j)) }, want: []string{said}},
+		"both are":                                {visits: []visit{leave("default/mine"), leave("default/other")}, patience: ever},
+		"one goes meanwhile":                      {meanwhile: leave("default/mine"), patience: ever},
+		"one stays, which is said with its visit": {meanwhile: keep("default/mine"), patience: ever},
+		"Terraform replaces it":                   {visits: []visit{keep("default/new")}, want: []string{"error NeedsOthers default/new"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New()
@@ -1434,17 +1439,26 @@ func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
 				v(l)
 			}
 			j := job(one, "new", 6)
-			j.RequireImmediate = test.immediate
+			if test.change != nil {
+				j = test.change(j)
+			}
 			plan(j)(l)
 			if test.meanwhile != nil {
-				go func() { test.meanwhile(l) }()
+				go func() {
+					time.Sleep(20 * time.Millisecond)
+					test.meanwhile(l)
+				}()
 			}
-			found := l.Await(t.Context(), "default/new", 300*time.Millisecond)
+			found := l.Await(t.Context(), "default/new", max(test.patience, 50*time.Millisecond))
 			assert.Equal(t, test.want, describe(found))
-			for _, text := range test.says {
-				assert.Contains(t, found[0].Detail, text)
+			if len(found) > 0 {
+				assert.Contains(t, found[0].Detail, test.says)
 			}
-			assert.Empty(t, l.Await(t.Context(), "default/new", time.Millisecond), "it is said once")
+			assert.Empty(t, l.Await(t.Context(), "default/new", ever), "it is said once, and not waited for again")
 		})
 	}
 }
+
+func unchecked(j ledger.Job) ledger.Job { return checked(j, ledger.Ignore) }
+
+func claimsUrgently(j ledger.Job) ledger.Job { return claims(j, 1) }

@@ -91,7 +91,7 @@ func (l *Ledger) meanwhile() iter.Seq2[*snapshot.View, map[string]bool] {
 	}
 	return func(yield func(*snapshot.View, map[string]bool) bool) {
 		for _, order := range orders {
-			view, left := l.live.hoped.Clone(), map[string]bool{}
+			view, left := l.offered(), map[string]bool{}
 			for _, job := range leaving {
 				l.live.put(view, job)
 			}
@@ -104,9 +104,21 @@ func (l *Ledger) meanwhile() iter.Seq2[*snapshot.View, map[string]bool] {
 			}
 		}
 		if len(leaving) == 0 {
-			yield(l.live.hoped.Clone(), nil)
+			yield(l.offered(), nil)
 		}
 	}
+}
+
+// offered is the cluster without those that leave or may, with the pools as they are planned, also such as no job of this walk
+// runs on.
+func (l *Ledger) offered() *snapshot.View {
+	view := l.live.hoped.Clone()
+	for _, pool := range slices.Sorted(maps.Keys(l.offers)) {
+		if !l.live.joined[pool] {
+			l.live.offer(pool, l.offers[pool], []*snapshot.View{view})
+		}
+	}
+	return view
 }
 
 // evictedIn is who goes in a state of the cluster for gangs that wait, by the gang. They come in

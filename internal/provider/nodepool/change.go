@@ -256,7 +256,7 @@ func (r *pool) displaced(ctx context.Context, c change) (list []displaced, diags
 	for _, e := range effects {
 		hit := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return !e.hits(p.Object) })
 		if len(hit) > 0 {
-			list = append(list, displaced{effect: e, pods: hit, consent: c.consent(pods)})
+			list = append(list, displaced{effect: e, pods: hit, consent: c.consent(e, pods)})
 		}
 	}
 	return list, diags
@@ -311,13 +311,13 @@ func consentBefore(state string) string {
 }
 
 // consent is how the change is allowed, as [change.allowed] asks for it, or does no harm to pods that run on the pool.
-func (c change) consent(pods []running.Pod) string {
+func (c change) consent(e effect, pods []running.Pod) string {
 	const allow = "set allow_disruption = true"
 	if c.replaces() {
 		return consentBefore(c.from.State.ValueString())
 	}
 	from, to := c.from.Size.ValueInt64(), c.to.Size.ValueInt64()
-	if to >= from || !c.to.RemoveNodes.IsNull() {
+	if to >= from || !e.at.Equal(path.Root("size")) {
 		return allow
 	}
 	idle := slices.DeleteFunc(texts(c.from.NodeNames.Elements()), func(node string) bool {

@@ -181,12 +181,16 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 	at, err := r.prospect(ctx, c, plan, func(at prospect) bool {
 		return !c.promised() || at.Beside.Placement != nil && len(at.Beside.Victims) == 0
 	})
-	if err != nil && c.level == session.CheckOff {
+	switch {
+	case err == nil:
+	case !c.promised(): // there is nothing that a plan has said of its place
+		m.setPlanned(nil)
+		return nil
+	case c.level == session.CheckOff:
 		diags.AddWarning("Planned placement is not known", session.Sentence(err))
 		m.setPlanned(nil)
 		return diags
-	}
-	if err != nil {
+	default:
 		diags.AddError("Job was not started", session.Sentence(err))
 		return diags
 	}
@@ -217,11 +221,15 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 func (r *trainingJob) unplaced(c checker, at prospect, plan func(*snapshot.View, placement.Gang) placement.Result) diag.Diagnostic {
 	id, verdict := c.spec.ID(), at.Beside.Verdict
 	unsettled := unsettled(at.snapshot.Nodes, at.view)
-	settled := r.Session.Ledger.Settled(id, func(n placement.Node) bool { return unsettled(n.Name, n.GPUs != nil) })
+	settled := r.Session.Ledger.Settled(id, func(n placement.Node) bool {
+		known, exists := at.view.Node(n.Name)
+		return unsettled(n.Name, n.GPUs != nil) || exists && known.GPUs == nil && n.GPUs != nil
+	})
 	if settled && at.Alone.Placement == nil && plan(r.emptied(c, at), at.gang).Placement == nil {
-		f := r.Session.Ledger.Misfit(id, verdict)
-		f.Detail = strings.TrimSpace(f.Detail + " " + at.added)
-		return c.finding(f)
+		if f := r.Session.Ledger.Misfit(id, verdict); f.Error {
+			f.Detail = strings.TrimSpace(f.Detail + " " + at.added)
+			return c.finding(f)
+		}
 	}
 	return diag.NewAttributeWarningDiagnostic(path.Root("planned_placement"), "Job will wait",
 		strings.TrimSpace(fmt.Sprintf("Job %s does not fit now. %s %s", id, verdict, at.added)))

@@ -56,7 +56,7 @@ func TestPoolsThatAreUnknownAtPlan(t *testing.T) {
 		fails     bool
 	}{
 		"too small":            {workers: 16, says: misfit, fails: true},
-		"too small, warned":    {workers: 16, more: `placement_check = "warn"`, says: misfit},
+		"too small, warned":    {workers: 16, more: `placement_check = "warn"`, says: "Job default/j does not fit now. 8 of 16 members fit"},
 		"too small, unchecked": {workers: 16, more: `placement_check = "off"`, not: "fit"},
 		"too small, no gang":   {workers: 1, more: `node_selector = { "kubernetes.io/hostname" = "none" }` + "\n  gang = { enabled = false }\n  mode = \"default\"", says: "Job default/j does not fit", fails: true},
 		"too small, other":     {workers: 16, more: `scheduler_name = "default-scheduler"`, says: misfit, fails: true},
@@ -96,7 +96,7 @@ func TestPoolsThatAreUnknownAtPlanAndTaken(t *testing.T) {
 		fails             bool
 	}{
 		"by others":                      {"b", "", "Error: Gang does not fit", true},
-		"by others, warned":              {"b", `placement_check = "warn"`, "Warning: Gang does not fit", false},
+		"by others, warned":              {"b", `placement_check = "warn"`, "Warning: Job will wait", false},
 		"by others, without pools":       {"b", "", "Warning: Job will wait", false},
 		"by a job of this configuration": {"a", "", "Warning: Job will wait", false},
 	} {

@@ -71,9 +71,9 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 		starts, placed := false, func(v *snapshot.View) placement.Result { return plan(v, at.gang) }
 		r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, placed, func(met ledger.Prospect) bool {
 			at.Prospect = met
-			at.Pending = waits.others(met.Pending, at.snapshot.Waiting(), time.Now())
-			appears := dependsOnOthers(at.gang, met) && len(at.Pending) > 0 && time.Since(begin) < patience
-			departs := time.Since(begin) < min(departing, patience) && (len(r.victims(at).own) > 0 || met.Beside.Placement == nil && r.fitsWithoutOwn(at, plan))
+			soon := waits.others(met.Pending, at.snapshot.Waiting(), time.Now())
+			appears := dependsOnOthers(at.gang, met) && len(soon) > 0 && time.Since(begin) < patience
+			departs := c.promised() && time.Since(begin) < min(departing, patience) && (len(r.victims(at).own) > 0 || met.Beside.Placement == nil && r.fitsWithoutOwn(at, plan))
 			starts = does(at) && !departs || !appears && !departs || c.spec.Queue
 			return starts
 		})

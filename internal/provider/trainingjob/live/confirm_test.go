@@ -160,7 +160,6 @@ func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {
 		said := acctest.Unwrapped(cli.Must(t, "plan"))
 		assert.Contains(t, said, "Job fits only if others leave")
 		assert.Contains(t, said, "As long as it runs, the scheduler evicts for the job: default/low (9 pods")
-		cli.Refuses(t, setting{size: 1, gangs: gangs{"high": {8, high + "require_immediate = true\n"}}}.config(), acctest.Saying("Job fits only if others leave"))
 		cli.Write(t, setting{size: 1, gangs: gangs{"low": {8, low}}}.config())
 		cli.Must(t, "import", "gpuplan_training_job.low", "default/low")
 		cli.Must(t, "apply", "-auto-approve") // with what the job depends on in the state

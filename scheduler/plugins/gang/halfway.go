@@ -41,7 +41,7 @@ func (p *Plugin) finishEviction(ctx context.Context, key string) {
 	}
 	until, known := p.halfway[key]
 	if !known && !sure {
-		p.lookAgain(key)
+		p.finishLater(key)
 		return
 	}
 	p.halfway[key] = until // it is looked at again when a place is given up
@@ -55,12 +55,12 @@ func (p *Plugin) finishEviction(ctx context.Context, key string) {
 			"others of gang %s were evicted, and it cannot run without them: %s", key, why)
 	})
 	if begun {
-		p.lookAgain(key)
+		p.finishLater(key)
 	}
 }
 
-// lookAgain looks at a gang that was evicted in part once more, after a while.
-func (p *Plugin) lookAgain(key string) {
+// finishLater has a gang that was evicted in part reconciled once more, after a while.
+func (p *Plugin) finishLater(key string) {
 	p.halfway[key] = p.now().Add(finishAgain)
 	p.after(finishAgain, func() { p.work.add(clusterstate.Change{Gang: key}) })
 }

@@ -131,10 +131,8 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 		{session.KubeContext, c.KubeContext, &settings.KubeContext},
 		{session.PlacementCheck, c.PlacementCheck, (*string)(&settings.PlacementCheck)},
 	})
-	for attribute, value := range map[string]*string{session.Region: &settings.Region, session.ClusterID: &settings.ClusterID} {
-		if *value == "" && !slices.Contains(settings.Unknown, attribute) { // an empty text, as modules pass on, names none
-			*value = fromEnvironment(attribute)
-		}
+	if settings.Region == "" && !c.Region.IsUnknown() { // an empty text, as modules pass on, names none
+		settings.Region = fromEnvironment(session.Region)
 	}
 	var unknown []string
 	settings.Identity, unknown = c.credentials.read(ctx, &resp.Diagnostics)

@@ -190,12 +190,13 @@ resource "terraform_data" "cluster" {
 	}})
 }
 
-// An empty text, as modules pass on what nobody has set, does not hide the environment.
-func TestEmptyTextsNameNothing(t *testing.T) {
+// An empty region, as modules pass on what nobody has set, does not hide the environment. An empty cluster_id does: it
+// says that an alias is for a cluster of another kind.
+func TestEmptyRegionNamesNothing(t *testing.T) {
 	acctest.StartCloud(t)
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps:                    []resource.TestStep{{Config: block(`region = ""`, `cluster_id = ""`) + pool}},
+		Steps:                    []resource.TestStep{{Config: block(`region = ""`) + pool}},
 	})
 }
 

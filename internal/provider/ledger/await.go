@@ -17,14 +17,14 @@ import (
 func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.awaiting {
+	if l.awaiting || l.live == nil || l.applying || l.part {
 		return nil
 	}
 	l.awaiting = true
 	defer func() { l.awaiting = false }()
-	for slices.ContainsFunc(l.inOrder(), l.awaits) {
+	for slices.ContainsFunc(l.needing(), l.awaits) {
 		if !l.visitedWithin(ctx, patience) {
-			for _, j := range l.inOrder() {
+			for _, j := range l.needing() {
 				for _, open := range l.openFor(j) {
 					l.missed[open] = true
 				}
@@ -64,11 +64,8 @@ func (l *Ledger) awaits(j *job) bool {
 	return slices.ContainsFunc(l.openFor(j), func(open string) bool { return !l.missed[open] })
 }
 
-// openFor are the jobs without which another fits, and that no visit has decided about.
+// openFor are the jobs without which one that needs others to leave fits, and that no visit has decided about.
 func (l *Ledger) openFor(j *job) []string {
-	if !j.needs || l.live == nil || l.applying || l.part {
-		return nil
-	}
 	g := l.gang(j)
 	fits := func(view *snapshot.View) bool { return startsWhole(view, g) }
 	return slices.DeleteFunc(l.live.needs(l.vacated(j.Gang.ID), fits), func(other string) bool { return !l.live.unvisited(other) })
@@ -76,18 +73,21 @@ func (l *Ledger) openFor(j *job) []string {
 
 // sayOpen says of jobs on whom it depends that they fit.
 func (l *Ledger) sayOpen(visited string) (findings []Finding) {
-	for _, j := range l.inOrder() {
+	for _, j := range l.needing() {
 		id, open := j.Gang.ID, l.openFor(j)
+		if len(open) == 0 {
+			continue
+		}
 		f := Finding{Kind: NeedsOthers, Jobs: []string{id}, key: "open " + id, Summary: "Job fits only if others leave"}
 		f, report := l.graded(f)
 		var names []string
-		if len(open) > 0 && j.Reclaims {
+		if j.Reclaims {
 			for _, v := range preemption.Reclaim(l.live.certain, l.gang(j)).Victims {
 				names = append(names, l.live.victim(v))
 			}
 		}
 		report = report || len(names) > 0 // nobody is evicted without a word
-		if len(open) == 0 || !report || l.reported[f.id()] {
+		if !report || l.reported[f.id()] {
 			continue
 		}
 		l.reported[f.id()] = true

@@ -38,7 +38,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		found = append(found, l.contention(changed)...)
 	}
 	if l.live != nil && l.decided() {
-		found = slices.Concat(found, l.outlooks(slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })))
+		found = slices.Concat(found, l.outlooks(l.needing()))
 	}
 	found = slices.Concat(found, l.meetings(), l.misplaced(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
 	var fresh []Finding
@@ -199,6 +199,11 @@ func (l *Ledger) before(j Job) []*job {
 func (l *Ledger) inOrder() []*job {
 	all := Job{After: slices.Collect(maps.Keys(l.jobs))}
 	return l.before(all)
+}
+
+// needing returns the jobs that start once others have left, in placing order.
+func (l *Ledger) needing() []*job {
+	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })
 }
 
 // unsettled returns the jobs of which it is open whether they can start, in placing order.

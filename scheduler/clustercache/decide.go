@@ -206,9 +206,9 @@ func (s *AssumedPod) bound() (*corev1.Pod, error) {
 	return &pod, nil
 }
 
-// Nomination is the place that a gang holds until others have gone.
-type Nomination struct {
-	Reservation placement.Reservation
+// Reservation is the place that a gang holds until others have gone.
+type Reservation struct {
+	placement.Reservation
 	// Members are the nodes of the reserved gang's pods, when others are evicted for it.
 	Members map[types.UID]string
 	// Awaited are those of the gangs that the reservation waits for that run still, and Leaving
@@ -217,30 +217,30 @@ type Nomination struct {
 	Leaving []*corev1.Pod
 }
 
-// Nomination returns the place that a gang holds, by its key; ok is false when it holds none.
-func (c *Cache) Nomination(key string) (nomination Nomination, ok bool) {
+// Reservation returns the place that a gang holds, by its key; ok is false when it holds none.
+func (c *Cache) Reservation(key string) (reserved Reservation, ok bool) {
 	c.planning.Lock()
 	defer c.planning.Unlock()
 	state, ok := c.state.Gang(key)
 	if !ok {
-		return Nomination{}, false
+		return Reservation{}, false
 	}
-	if nomination.Reservation, ok = c.state.View.Reservation(state.Gang.ID); !ok {
-		return Nomination{}, false
+	if reserved.Reservation, ok = c.state.View.Reservation(state.Gang.ID); !ok {
+		return Reservation{}, false
 	}
-	nomination.Members = map[types.UID]string{}
-	if nomination.Reservation.Evicts {
-		for _, a := range nomination.Reservation.Placement.Assignments {
+	reserved.Members = map[types.UID]string{}
+	if reserved.Evicts {
+		for _, a := range reserved.Placement.Assignments {
 			if pod := state.Pods[a.Member]; pod != nil {
-				nomination.Members[pod.UID] = a.Node
+				reserved.Members[pod.UID] = a.Node
 			}
 		}
 	}
-	nomination.Awaited = slices.DeleteFunc(slices.Clone(nomination.Reservation.After), func(g placement.Victim) bool {
+	reserved.Awaited = slices.DeleteFunc(slices.Clone(reserved.After), func(g placement.Victim) bool {
 		return len(c.podsOf([]placement.Victim{g})) == 0
 	})
-	nomination.Leaving = c.podsOf(nomination.Awaited)
-	return nomination, true
+	reserved.Leaving = c.podsOf(reserved.Awaited)
+	return reserved, true
 }
 
 // Victims returns the pods that are to be evicted for the place that a gang holds, by its key, and are not

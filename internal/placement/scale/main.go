@@ -3,7 +3,7 @@
 // linear, 2 is quadratic.
 //
 //	scale
-//	scale -workload GPUs -nodes 500,5000 -members 1,100 -json
+//	scale -workload gpus -nodes 500,5000 -members 1,100 -json
 //	scale -svg-nodes nodes.svg -svg-members members.svg
 package main
 
@@ -36,7 +36,7 @@ const maxNodes = 200_000
 
 func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
-	workload := flags.String("workload", "racks", "racks: members of 0.1 CPU on nodes of 4 CPU, all in one of 50 racks; GPUs: members of one GPU on nodes of eight, of which some are in use")
+	workload := flags.String("workload", "racks", "racks: members of 0.1 CPU on nodes of 4 CPU, all in one of 50 racks; gpus: members of one GPU on nodes of eight, of which some are in use")
 	nodes := flags.String("nodes", "500,1000,2000,5000,10000,20000,50000", "numbers of nodes, ascending")
 	members := flags.String("members", "1,10,100,1000,10000", "numbers of members, ascending")
 	atLeast := flags.Duration("for", 200*time.Millisecond, "measure each point at least for this long, and three placements")
@@ -48,7 +48,7 @@ func run(args []string, stdout io.Writer) error {
 	}
 	build, ok := workloads[*workload]
 	if !ok {
-		return fmt.Errorf("-workload %s: want racks or GPUs", *workload)
+		return fmt.Errorf("-workload %s: want racks or gpus", *workload)
 	}
 	nodeCounts, err := counts("-nodes", *nodes)
 	if err != nil {

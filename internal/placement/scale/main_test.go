@@ -72,7 +72,7 @@ func TestRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"workload":   {[]string{"-workload", "pods"}, "want racks or GPUs"},
+		"workload":   {[]string{"-workload", "pods"}, "want racks or gpus"},
 		"nodes":      {[]string{"-nodes", "5,x"}, "-nodes 5,x: want positive numbers"},
 		"descending": {[]string{"-members", "5,1"}, "-members 5,1: want positive numbers in ascending order"},
 		"zero":       {[]string{"-members", "0"}, "want positive numbers"},

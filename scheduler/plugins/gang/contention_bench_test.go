@@ -197,7 +197,7 @@ func (c *contention) run() {
 	cycle.report(c.B, "cycle")
 	for i := 0; i < len(c.reclaiming); i += 2 {
 		key, _ := inventory.PlanKey(c.reclaiming[i])
-		_, nominated := c.cache.Nomination(key)
+		_, nominated := c.cache.Reservation(key)
 		require.True(c, nominated, key)
 	}
 }

@@ -48,10 +48,10 @@ const (
 //
 // The calls may be repeated: what is done already is left out. The worker does not wait for them.
 func (p *Plugin) preempt(ctx context.Context, key string) {
-	nomination, _ := p.cache.Nomination(key)
+	reserved, _ := p.cache.Reservation(key)
 	state, _ := p.cache.Gang(key)
 	nominated := func(pod *corev1.Pod) bool { return pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" }
-	if nomination.Reservation.Evicts || p.aside.runs(key) || slices.ContainsFunc(slices.Collect(maps.Values(state.Pods)), nominated) {
+	if reserved.Evicts || p.aside.runs(key) || slices.ContainsFunc(slices.Collect(maps.Values(state.Pods)), nominated) {
 		p.aside.run(key, func() { p.makeRoom(ctx, key) })
 	}
 }
@@ -62,7 +62,7 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 	if !ok || !p.leading.Load() {
 		return
 	}
-	nomination, _ := p.cache.Nomination(key)
+	reserved, _ := p.cache.Reservation(key)
 	if p.hasAssumed(key) {
 		return
 	}
@@ -72,11 +72,11 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 	}
 	untold, err := p.askAll(ctx, key, victims)
 	if err == nil {
-		err = p.nominateAll(ctx, state, nomination.Members)
+		err = p.nominateAll(ctx, state, reserved.Members)
 	}
 	wanted := func() bool {
-		now, _ := p.cache.Nomination(key)
-		return reflect.DeepEqual(now.Reservation, nomination.Reservation)
+		now, _ := p.cache.Reservation(key)
+		return reflect.DeepEqual(now.Reservation, reserved.Reservation)
 	}
 	if err == nil && len(victims) > 0 {
 		if !wanted() {
@@ -88,7 +88,7 @@ func (p *Plugin) makeRoom(ctx context.Context, key string) {
 			if !wanted() {
 				return errUnwanted
 			}
-			return p.evict(ctx, key, state, victim, goesWhole(nomination.Reservation.Victims(), victim))
+			return p.evict(ctx, key, state, victim, goesWhole(reserved.Victims(), victim))
 		})
 	}
 	p.recordEvictions(ctx, key, err)

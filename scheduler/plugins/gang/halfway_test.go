@@ -97,7 +97,7 @@ func TestBlockedGangHoldsNoPlace(t *testing.T) {
 	big := b.nominates("big")
 	b.blocks(big[0])
 	key, _ := b.cache.PlanKey(big[0])
-	_, held := b.cache.Nomination(key)
+	_, held := b.cache.Reservation(key)
 	assert.False(t, held)
 	b.plugin.makeRoom(t.Context(), key)
 	assert.NotNil(t, b.live(low[0]))

@@ -103,7 +103,7 @@ func TestVictimThatCannotBeDeleted(t *testing.T) {
 	assert.NotNil(t, b.live(mate[0]), "nobody is evicted in vain")
 	assert.False(t, b.marked(low[0].Name))
 	require.True(t, b.planAgain(big[0]), "it is planned again")
-	_, held := b.cache.Nomination("ns/big")
+	_, held := b.cache.Reservation("ns/big")
 	assert.False(t, held)
 	assert.Contains(t, b.says(big[0]), `The API server refuses to delete pod ns/low-0: pods "low-0" is forbidden: admission webhook "guard.example.com" denied the request: it is protected.`)
 
@@ -219,7 +219,7 @@ func TestRefusalThatIsOverAtOnce(t *testing.T) {
 	require.NotNil(t, b.live(low[0]))
 	refusing.answer = nil
 	b.elapse() // before the worker has looked at the gang
-	_, held := b.cache.Nomination("ns/big")
+	_, held := b.cache.Reservation("ns/big")
 	require.True(t, held)
 	b.elapse()
 	assert.Nil(t, b.live(low[0]))

@@ -68,10 +68,10 @@ func (p *Plugin) reserve(keys []string) (changed bool) {
 // asked: that needs a cycle ([Plugin.askAboutReserved]).
 func (p *Plugin) admitReserved(ctx context.Context) {
 	for _, key := range slices.Sorted(maps.Keys(p.cache.Reserved())) {
-		nomination, ok := p.cache.Nomination(key)
+		reserved, ok := p.cache.Reservation(key)
 		p.mu.Lock()
 		g := p.gangs[key]
-		admitted := ok && g != nil && g.entry == entryWaiting && !g.hasAsked(nomination.Reservation)
+		admitted := ok && g != nil && g.entry == entryWaiting && !g.hasAsked(reserved.Reservation)
 		if admitted {
 			g.reopen()
 		}
@@ -88,18 +88,18 @@ func (p *Plugin) admitReserved(ctx context.Context) {
 // it cannot take. A status ends the cycle.
 func (p *Plugin) askAboutReserved(ctx context.Context, key string, pod *corev1.Pod, d clustercache.Decision) *fwk.Status {
 	for asked := range maxDryRuns {
-		nomination, ok := p.cache.Nomination(key)
+		reserved, ok := p.cache.Reservation(key)
 		p.mu.Lock()
-		known := p.gang(key, pod).hasAsked(nomination.Reservation)
+		known := p.gang(key, pod).hasAsked(reserved.Reservation)
 		p.mu.Unlock()
 		switch {
 		case !ok && asked > 0:
 			p.reserveAgainLater(key)
 			return nil
-		case !ok, known, nomination.Reservation.Evicts:
+		case !ok, known, reserved.Evicts:
 			return nil
 		}
-		d.Result, d.Leaving = nomination.Reservation.Result(), nomination.Leaving
+		d.Result, d.Leaving = reserved.Result(), reserved.Leaving
 		found, _, why, err := p.dryRunFilters(ctx, d, pod)
 		switch {
 		case err != nil:
@@ -110,7 +110,7 @@ func (p *Plugin) askAboutReserved(ctx context.Context, key string, pod *corev1.P
 		case len(found) == 0:
 			p.mu.Lock()
 			g := p.gang(key, pod)
-			g.asked, g.reservePause = &nomination.Reservation.Placement, 0
+			g.asked, g.reservePause = &reserved.Placement, 0
 			p.mu.Unlock()
 			return nil
 		}
@@ -190,11 +190,11 @@ func (p *Plugin) reserveLater(key string) {
 
 // reservationText says what a gang waits for whose place is held, "" when none is.
 func (p *Plugin) reservationText(key string) string {
-	nomination, ok := p.cache.Nomination(key)
-	switch names := strings.Join(p.cache.Names(nomination.Awaited), ", "); {
-	case !ok, nomination.Reservation.Evicts, names == "":
+	reserved, ok := p.cache.Reservation(key)
+	switch names := strings.Join(p.cache.Names(reserved.Awaited), ", "); {
+	case !ok, reserved.Evicts, names == "":
 		return ""
-	case nomination.Reservation.QuotaOnly:
+	case reserved.QuotaOnly:
 		return fmt.Sprintf(" %squota that is used by %s.", contract.ReservedText, names)
 	default:
 		return fmt.Sprintf(" %s%s.", contract.ReservedText, names)

@@ -1,6 +1,7 @@
 package clustercache
 
 import (
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ type Cache struct {
 	// feasibility tell of gangs that did not fit whether they could on the empty cluster. It
 	// is used with mu held.
 	feasibility map[string]feasibility
-	// changed are called after each change ([Cache.Subscribe]).
+	// changed are called after each change ([Cache.Subscribe]). It is used with mu held.
 	changed []func(clusterstate.Change)
 }
 
@@ -86,11 +87,19 @@ func (c *Cache) endPlanning() {
 }
 
 // Subscribe has a function called after each change that [Cache.Follow] takes in and
-// after each roll-back. It must be called before Follow; the function must not block.
-func (c *Cache) Subscribe(changed func(clusterstate.Change)) { c.changed = append(c.changed, changed) }
+// after each roll-back, from now on. The function must not block. kube-scheduler makes plugins in the order of a map: one may
+// subscribe when another has begun to follow.
+func (c *Cache) Subscribe(changed func(clusterstate.Change)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = append(slices.Clip(c.changed), changed)
+}
 
 func (c *Cache) notify(change clusterstate.Change) {
-	for _, changed := range c.changed {
+	c.mu.Lock()
+	subscribers := c.changed
+	c.mu.Unlock()
+	for _, changed := range subscribers {
 		changed(change)
 	}
 }

@@ -2,7 +2,9 @@ package clustercache
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -204,4 +206,19 @@ func TestSnapshotsWithAWorkload(t *testing.T) {
 	there := <-done
 	require.NotNil(t, here.Placement)
 	assert.Equal(t, here.Placement.Assignments, there.Placement.Assignments)
+}
+
+// kube-scheduler makes plugins in the order of a map: one may subscribe when another has begun to follow.
+func TestSubscribeWhileTheCacheFollows(t *testing.T) {
+	c := New()
+	var first, second atomic.Int64
+	c.Subscribe(func(clusterstate.Change) { first.Add(1) })
+	go func() {
+		for range 100 {
+			c.notify(clusterstate.Change{})
+		}
+	}()
+	c.Subscribe(func(clusterstate.Change) { second.Add(1) })
+	c.notify(clusterstate.Change{})
+	assert.Eventually(t, func() bool { return first.Load() == 101 && second.Load() > 0 }, time.Minute, time.Millisecond)
 }

@@ -120,10 +120,8 @@ func (c *Cache) Gang(key string) (state inventory.GangState, ok bool) {
 	return c.state.Gang(key)
 }
 
-// InOrder brings gangs, by key, into the order of the queue.
+// InOrder brings gangs, by key, into the order of the queue. It looks at one after the other, since others wait for the lock.
 func (c *Cache) InOrder(keys []string) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	places := make([]clusterstate.QueuedGang, len(keys))
 	for i, key := range keys {
 		places[i] = c.place(key)
@@ -136,8 +134,10 @@ func (c *Cache) InOrder(keys []string) []string {
 	return ordered
 }
 
-// place is that of a gang in the queue, found once after each change; mu must be held.
+// place is that of a gang in the queue, found once after each change.
 func (c *Cache) place(key string) clusterstate.QueuedGang {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	place, known := c.queued[key]
 	if known {
 		return place

@@ -80,16 +80,15 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 		p.handle.EventRecorder().Eventf(regarding(d.GangState), nil, corev1.EventTypeWarning, notAsPlanned, "Scheduling",
 			"gang %s is not placed where it was planned: %s", placement.NameOf(d.Gang.ID), why)
 	}
-	r := p.startAttempt(key, pod, d, order)
+	r, s, next := p.startAttempt(key, pod, d, order)
 	p.recordHostPorts(d)
-	s := r.pods[pod.UID]
 	if s == nil || len(r.pods) > 1 {
 		p.enqueue(ctx, key, d.GangState)
 	}
 	switch {
 	case s == nil:
 		return nil, unschedulable("gang %s is being placed without it", key)
-	case !r.isNext(s):
+	case !next:
 		return nil, unschedulable("other members of gang %s come before it", key)
 	}
 	return s, nil
@@ -241,9 +240,9 @@ func (p *Plugin) note(key string, pod *corev1.Pod, found rejections) {
 }
 
 // startAttempt gives the planned members, which are charged to the view already, assumed pods, and
-// the order in which they take them, nil for any.
-func (p *Plugin) startAttempt(key string, pod *corev1.Pod, d clustercache.Decision, order []string) *attempt {
-	r := &attempt{
+// the order in which they take them, nil for any. It returns the assumed pod of a pod, nil for none, and whether that is next.
+func (p *Plugin) startAttempt(key string, pod *corev1.Pod, d clustercache.Decision, order []string) (r *attempt, s *assumedPod, next bool) {
+	r = &attempt{
 		key: key, phase: phaseReserving, pods: make(map[types.UID]*assumedPod, len(d.Assumed)), taken: d.Taken, ordered: order != nil, decided: make(chan struct{}),
 	}
 	for _, place := range d.Assumed {
@@ -261,7 +260,8 @@ func (p *Plugin) startAttempt(key string, pod *corev1.Pod, d clustercache.Decisi
 	g.place()
 	g.expected, g.attempt = false, r
 	maps.Copy(g.assumed, r.pods)
-	return r
+	s = r.pods[pod.UID]
+	return r, s, s != nil && r.isNext(s)
 }
 
 // nominate tells the framework where a member will be, so that pods of no higher
@@ -327,8 +327,9 @@ func (p *Plugin) unassume(ctx context.Context, key string, s *assumedPod) {
 	if g.assumed[s.pod.UID] == s {
 		delete(g.assumed, s.pod.UID)
 	}
+	backoff := s.attempt.backoff
 	p.mu.Unlock()
-	p.activateAfter(ctx, key, s.attempt.backoff)
+	p.activateAfter(ctx, key, backoff)
 }
 
 // roleOf returns the role of a gang's member.

@@ -122,8 +122,7 @@ func (g *gang) fail(r *attempt) {
 	r.backoff = g.pause
 }
 
-// isNext reports whether it is a member's turn. The plugin's lock must be held unless the
-// attempt has just been opened.
+// isNext reports whether it is a member's turn. The plugin's lock must be held.
 func (r *attempt) isNext(s *assumedPod) bool {
 	return !r.ordered || r.phase != phaseReserving || s.position <= r.reserved
 }

@@ -767,6 +767,22 @@ func TestQueueOrder(t *testing.T) {
 	assert.True(t, b.plugin.Less(info(early[1], later), info(late[0], start)), "members share the gang's turn")
 	assert.False(t, b.plugin.Less(info(late[0], start), info(early[1], later)))
 	assert.True(t, b.plugin.Less(info(early[1], start), info(early[0], later)))
+
+	lone := b.gangPods("lone", 1, 1)
+	delete(lone[0].Labels, contract.TopologyGroupLabel)
+	delete(lone[0].Labels, contract.TopologyReplicasLabel)
+	lone[0].CreationTimestamp = metav1.NewTime(start.Add(-time.Second))
+	assert.True(t, b.plugin.Less(info(lone[0], later), info(early[0], start)), "a pod on its own that was not seen yet")
+	b.submit(lone)
+	assert.True(t, b.plugin.Less(info(lone[0], later), info(early[0], start)), "a pod on its own keeps its arrival when it comes back")
+	assert.False(t, b.plugin.Less(info(early[0], start), info(lone[0], later)))
+	assert.Equal(t, []string{"pod/ns/lone-0", "ns/early", "ns/late"}, b.cache.InOrder([]string{"ns/late", "ns/early", "pod/ns/lone-0"}), "the worker's order")
+
+	others := make([]*corev1.Pod, 2) // ask for no GPUs, so that they are in no gang
+	for i := range others {
+		others[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(rune('b' - i)), CreationTimestamp: metav1.NewTime(start)}}
+	}
+	assert.True(t, b.plugin.Less(info(others[0], start), info(others[1], later)), "as they were queued")
 }
 
 // TestGangThatMissingOneMemberAfterARestart: the member is planned in another pod's cycle, and

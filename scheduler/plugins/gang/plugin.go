@@ -205,23 +205,24 @@ func (*Plugin) SignPod(context.Context, *corev1.Pod) ([]fwk.SignFragment, *fwk.S
 	return nil, nil
 }
 
-// Less orders the queue by priority, then by turn. All members of a gang share the
-// gang's turn, so that no other pod comes between them.
+// Less orders the queue by priority, then by arrival, as [clusterstate.QueuedGang] does, but for gangs that run in part: that may
+// change while their pods are in the queue. All members of a gang share its arrival, so that no other pod comes between them.
 func (p *Plugin) Less(a, b fwk.QueuedPodInfo) bool {
 	podA, podB := a.GetPodInfo().GetPod(), b.GetPodInfo().GetPod()
 	if pa, pb := priority(podA), priority(podB); pa != pb {
 		return pa > pb
 	}
-	keyA, keyB := queueKey(podA), queueKey(podB)
+	keyA, plannedA := inventory.PlanKey(podA)
+	keyB, plannedB := inventory.PlanKey(podB)
 	if keyA == keyB {
-		if createdA, createdB := p.position(keyA, podA), p.position(keyA, podB); createdA != createdB {
-			return createdA < createdB
+		if placeA, placeB := p.position(keyA, podA), p.position(keyA, podB); placeA != placeB {
+			return placeA < placeB
 		}
 		return a.GetTimestamp().Before(b.GetTimestamp())
 	}
-	createdA, createdB := p.createdAt(keyA, a), p.createdAt(keyB, b)
-	if createdA != createdB {
-		return createdA < createdB
+	arrivalA, arrivalB := p.arrival(keyA, plannedA, a), p.arrival(keyB, plannedB, b)
+	if arrivalA != arrivalB {
+		return arrivalA < arrivalB
 	}
 	return keyA < keyB
 }
@@ -236,21 +237,16 @@ func (p *Plugin) position(key string, pod *corev1.Pod) int {
 	return 0
 }
 
-// queueKey names what is queued together: the gang, or the pod on its own.
-func queueKey(pod *corev1.Pod) string {
-	if key, ok := inventory.GangKey(pod); ok {
-		return key
-	}
-	return string(pod.UID)
-}
-
-// createdAt is when the gang, or the pod on its own, was first ready to be scheduled, in
-// Unix nanoseconds.
-func (p *Plugin) createdAt(key string, info fwk.QueuedPodInfo) int64 {
+// arrival is when the gang that a pod is planned with, or a planned pod on its own, was created, in Unix nanoseconds. Other
+// pods are in the order in which they were queued, as with kube-scheduler.
+func (p *Plugin) arrival(key string, planned bool, info fwk.QueuedPodInfo) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g, ok := p.gangs[key]; ok {
 		return g.created
+	}
+	if planned {
+		return info.GetPodInfo().GetPod().CreationTimestamp.UnixNano()
 	}
 	return info.GetTimestamp().UnixNano()
 }

@@ -66,7 +66,7 @@ func (p *Plugin) close(ctx context.Context, r *attempt) {
 		p.mu.Unlock()
 		return
 	}
-	kept := r.kept && r.taken != nil
+	kept, backoff := r.kept && r.taken != nil, r.backoff
 	p.mu.Unlock()
 	if kept {
 		p.cache.Restore(r.key, *r.taken)
@@ -82,5 +82,5 @@ func (p *Plugin) close(ctx context.Context, r *attempt) {
 		}
 	}
 	p.mu.Unlock()
-	p.activateAfter(ctx, r.key, r.backoff)
+	p.activateAfter(ctx, r.key, backoff)
 }

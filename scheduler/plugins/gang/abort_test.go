@@ -1,0 +1,65 @@
+package gang
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// activating runs something when pods are activated for the first time.
+type activating struct {
+	*fakeHandle
+	during func()
+}
+
+func (h *activating) Activate(logger klog.Logger, pods map[string]*corev1.Pod) {
+	if during := h.during; during != nil {
+		h.during = nil
+		during()
+	}
+	h.fakeHandle.Activate(logger, pods)
+}
+
+// TestMemberGoesWhileTheGangIsPlanned is about the race detector: the worker takes an attempt back while the cycle of one of its
+// members is still looking at it.
+func TestMemberGoesWhileTheGangIsPlanned(t *testing.T) {
+	t.Run("an attempt in order that was just opened", func(t *testing.T) {
+		b := newBench(t, "a", "b")
+		pods := b.gangPods("job", 3, 1)
+		for _, p := range pods { // members with volumes are reserved in order
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}}}
+		}
+		b.submit(pods)
+		done := make(chan struct{})
+		b.plugin.handle = &activating{b.handle, func() {
+			go func() {
+				defer close(done)
+				b.cache.RemovePod(pods[2].UID)
+				b.plugin.reconcile(context.Background(), "ns/job")
+			}()
+		}}
+		b.plugin.assumedPod(t.Context(), "ns/job", pods[0]) // what it returns depends on who was first
+		<-done
+	})
+	t.Run("a node refuses a member", func(t *testing.T) {
+		b := newBench(t, "a", "b")
+		pods := b.gangPods("job", 2, 1)
+		b.submit(pods)
+		state := framework.NewCycleState()
+		_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
+		require.True(t, status.IsSuccess())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			b.cache.RemovePod(pods[1].UID)
+			b.plugin.reconcile(context.Background(), "ns/job")
+		}()
+		b.plugin.reject(t.Context(), "ns/job", assumedIn(state), fwk.NewStatus(fwk.Unschedulable, "no").WithPlugin("other"))
+		<-done
+	})
+}

@@ -1,6 +1,6 @@
 // Package hooks is all that reaches into kube-scheduler where it offers no way for plugins:
 // what it does about a pod that could not be scheduled, that it keeps such a pod, the moment
-// before it takes the next pod, and running other plugins' PreFilter. A new version of Kubernetes may change any of
+// before it takes the next pod, running other plugins' PreFilter, and whom its preemption chooses. A new version of Kubernetes may change any of
 // it without a word, so the tests here run kube-scheduler itself, and name the version that
 // they were written for.
 package hooks

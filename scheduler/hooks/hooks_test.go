@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -23,6 +24,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 )
 
@@ -34,7 +36,7 @@ func TestVersion(t *testing.T) {
 	require.NotNil(t, required)
 	require.Equal(t, Kubernetes, string(required[1]),
 		"k8s.io/kubernetes has another version than package hooks was written for: read again what it wraps "+
-			"(Scheduler.FailureHandler, Scheduler.NextPod, frameworkImpl.RunPreFilterPlugins), and whether the queue still loses pods "+
+			"(Scheduler.FailureHandler, Scheduler.NextPod, frameworkImpl.RunPreFilterPlugins, DefaultPreemption and its Evaluator), and whether the queue still loses pods "+
 			"(TestFailedPodIsTriedAgain without KeepFailed), then set the constant")
 }
 
@@ -217,4 +219,31 @@ func TestHandle(t *testing.T) {
 
 	_, err = HandleOf(nil)
 	assert.ErrorContains(t, err, "cannot run PreFilter")
+}
+
+// chooser has kube-scheduler's preemption choose nobody, and notes that it was asked.
+type chooser struct {
+	*defaultpreemption.DefaultPreemption
+	asked *atomic.Int64
+}
+
+func (c chooser) SelectVictimsOnNode(context.Context, fwk.CycleState, *corev1.Pod, fwk.NodeInfo, []*policyv1.PodDisruptionBudget) ([]*corev1.Pod, int, *fwk.Status) {
+	c.asked.Add(1)
+	return nil, 0, fwk.NewStatus(fwk.Unschedulable)
+}
+
+// Kube-scheduler's preemption asks who was put in its place.
+func TestChoose(t *testing.T) {
+	s := newStock(t)
+	profile := s.Profiles[corev1.DefaultSchedulerName]
+	stock, err := Preemption(t.Context(), profile)
+	require.NoError(t, err)
+	c := chooser{stock, &atomic.Int64{}}
+	Choose(stock, "Other", c)
+	node := framework.NewNodeInfo()
+	node.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	_, _, err = stock.Evaluator.DryRunPreemption(t.Context(), framework.NewCycleState(), &corev1.Pod{}, []fwk.NodeInfo{node}, nil, 0, 1)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, c.asked.Load())
+	assert.Equal(t, "Other", stock.Evaluator.PluginName)
 }

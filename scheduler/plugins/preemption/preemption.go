@@ -13,19 +13,15 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
-	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/apis/config"
-	defaults "k8s.io/kubernetes/pkg/scheduler/apis/config/v1"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
 )
 
 // Name is the plugin's name in a scheduler configuration.
@@ -48,13 +44,7 @@ var (
 // Factory returns a function that makes the plugin for the framework.
 func Factory(cache *clustercache.Cache) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		var versioned configv1.DefaultPreemptionArgs
-		defaults.SetDefaults_DefaultPreemptionArgs(&versioned)
-		args := &config.DefaultPreemptionArgs{
-			MinCandidateNodesPercentage: *versioned.MinCandidateNodesPercentage,
-			MinCandidateNodesAbsolute:   *versioned.MinCandidateNodesAbsolute,
-		}
-		stock, err := defaultpreemption.New(ctx, args, handle, feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate))
+		stock, err := hooks.Preemption(ctx, handle)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", Name, err)
 		}
@@ -64,8 +54,7 @@ func Factory(cache *clustercache.Cache) func(context.Context, runtime.Object, fw
 			return ok
 		}
 		stock.MoreImportantPod = moreImportant
-		stock.Evaluator.PluginName = Name
-		stock.Evaluator.Interface = p
+		hooks.Choose(stock, Name, p)
 		return p, nil
 	}
 }

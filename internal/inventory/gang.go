@@ -107,19 +107,23 @@ func Replica(p *corev1.Pod) (role, index string) {
 }
 
 // MemberNames returns a name for each pod that is unique in the gang: the job
-// operator's role and index, "worker-0", else the pod's name.
+// operator's role and index, "worker-0", else the pod's name. A pod that is being deleted
+// leaves the first to its successor.
 func MemberNames(pods []*corev1.Pod) []string {
 	names := make([]string, len(pods))
-	seen := map[string]int{}
+	seen, stay := map[string]int{}, map[string]int{}
 	for i, p := range pods {
 		names[i] = p.Name
 		if role, index := Replica(p); role != "" && index != "" {
 			names[i] = role + "-" + index
 		}
 		seen[names[i]]++
+		if p.DeletionTimestamp == nil {
+			stay[names[i]]++
+		}
 	}
 	for i, p := range pods {
-		if seen[names[i]] > 1 {
+		if seen[names[i]] > 1 && (stay[names[i]] != 1 || p.DeletionTimestamp != nil) {
 			names[i] = p.Name
 		}
 	}
@@ -467,7 +471,7 @@ func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Pro
 	}
 	for _, n := range record.Nodes {
 		for member, gpus := range n.Members {
-			planned = append(planned, placement.Planned{Member: member, Node: n.Node, GPUs: gpus})
+			planned = append(planned, placement.Planned{Member: member, Node: n.Node, GPUs: gpus, RingGBps: n.RingGBps})
 		}
 	}
 	slices.SortFunc(planned, func(a, b placement.Planned) int { return placement.CompareNatural(a.Member, b.Member) })

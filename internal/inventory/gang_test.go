@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -365,6 +366,10 @@ func TestGangQuota(t *testing.T) {
 
 func TestMemberNamesAreUnique(t *testing.T) {
 	pods := []*corev1.Pod{podtest.New("a-worker-0", podtest.Worker(0)), podtest.New("b-worker-0", podtest.Worker(0)), podtest.New("c", podtest.Worker(1)), podtest.New("d")}
+	assert.Equal(t, []string{"a-worker-0", "b-worker-0", "worker-1", "d"}, MemberNames(pods))
+	pods[0].DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	assert.Equal(t, []string{"a-worker-0", "worker-0", "worker-1", "d"}, MemberNames(pods), "a successor has the name")
+	pods[1].DeletionTimestamp = pods[0].DeletionTimestamp
 	assert.Equal(t, []string{"a-worker-0", "b-worker-0", "worker-1", "d"}, MemberNames(pods))
 }
 

@@ -155,6 +155,8 @@ type Planned struct {
 	// GPUs are the NVML indexes of the member's GPUs, of which it has the whole or a part;
 	// none where the device plugin picks them.
 	GPUs []int
+	// RingGBps is the bandwidth of the ring of all of the gang's GPUs on the node, GB/s in one direction; 0 for none.
+	RingGBps float64
 }
 
 // PlannedName is the name of a node that does not exist yet: the i-th of its pool in the

@@ -129,6 +129,16 @@ func (p *Packer) Try(key Key, remaining []int) *capacity.Packing {
 			continue
 		}
 		c := &p.Classes[i]
+		if p.Spots != nil && key.host != nil {
+			if room == key.state {
+				room = room.Clone()
+			}
+			if n := p.takeSpots(room, key.host, i, limit); n > 0 {
+				t.Add(i, n, c.Request)
+				t.Left = room.Left()
+			}
+			continue
+		}
 		n := room.Fits(c.Request, limit)
 		if n == 0 {
 			continue
@@ -149,6 +159,33 @@ func (p *Packer) Try(key Key, remaining []int) *capacity.Packing {
 		t.Fragments = p.Workload.Fragments(room) - p.Workload.Score(key.state)
 	}
 	return t
+}
+
+// takeSpots takes what members of a class ask for where they were planned on a node, and returns how many of them have it, up
+// to a limit.
+func (p *Packer) takeSpots(room *capacity.Capacity, node *capacity.Node, class, limit int) (n int) {
+	request := p.Classes[class].Request
+	rest := request // what is taken beside these GPUs; the device plugin picks those of other modes
+	if request.Mode == placement.ModeTopology || request.Mode.Shared() {
+		rest = &placement.Request{Resources: request.Resources, HostPorts: request.HostPorts}
+	}
+	for _, b := range p.Due {
+		if b.Class != class {
+			continue
+		}
+		for _, name := range b.Names {
+			spot, planned := p.Spots[name]
+			if !planned || spot.Node.Name != node.Name {
+				continue
+			}
+			if n == limit || room.Fits(rest, 1) == 0 || !room.TakeAt(request, spot.GPUs) {
+				return n
+			}
+			room.Take(rest, 1, nil)
+			n++
+		}
+	}
+	return n
 }
 
 // ring returns the ring that the gang gets on a node on which it takes more GPUs.

@@ -65,7 +65,35 @@ func AsPlanned(v *snapshot.View, g *placement.Gang, gone []*placement.Pod) (resu
 	if len(g.Subgroups) > 0 && whole.Missing() > 0 {
 		return placement.Result{}, "a role would have fewer members than it needs where they were planned"
 	}
+	if why := slower(g.Planned, whole.Running); why != "" {
+		return placement.Result{}, why
+	}
 	return result, ""
+}
+
+// asFast is what part of a planned bandwidth is as much: the record is rounded, and tables of one machine may differ in the last
+// digits.
+const asFast = 0.99
+
+// slower says on which node the ring of the members that were planned there has become slower, as when GPUs have lost links, ""
+// for none. Where some of these have no place, it is another ring.
+func slower(planned []placement.Planned, placed []placement.Assignment) string {
+	at := make(map[string]placement.Assignment, len(placed))
+	for _, a := range placed {
+		at[a.Member] = a
+	}
+	whole := map[string]bool{}
+	for _, p := range planned {
+		_, has := at[p.Member]
+		before, known := whole[p.Node]
+		whole[p.Node] = has && (before || !known)
+	}
+	for _, p := range planned {
+		if a := at[p.Member]; whole[p.Node] && a.Ring.GBps < asFast*p.RingGBps {
+			return fmt.Sprintf("the GPUs of node %s, where %s was planned, have a ring of %.4g GB/s, not of %.4g as planned", a.Node, p.Member, a.Ring.GBps, p.RingGBps)
+		}
+	}
+	return ""
 }
 
 // spotsOf finds the places of the members to place.
@@ -98,13 +126,24 @@ func spotsOf(p *packing.Packer, planned []placement.Planned) (spots map[string]p
 			spots[at.Member] = packing.Spot{Node: n, GPUs: gpus}
 		case runs[at.Member] == "": // it has finished
 		case n == nil || runs[at.Member] != n.Name:
-			return nil, fmt.Sprintf("%s runs elsewhere than it was planned", at.Member)
+			return nil, fmt.Sprintf("%s runs on node %s, and was planned on %s%s", at.Member, runs[at.Member], at.Node, named(n, at.Node))
 		}
 	}
 	if len(spots) < p.Needed || len(spots) == 0 {
 		return nil, fmt.Sprintf("%d of %d members were planned", len(spots), p.Needed)
 	}
 	return spots, ""
+}
+
+// named says which node has the name now that one was planned by.
+func named(n *capacity.Node, planned string) string {
+	switch {
+	case n == nil:
+		return ", which does not exist"
+	case n.Name != planned:
+		return ", which is " + n.Name + " now"
+	}
+	return ""
 }
 
 // withinQuota drops the spots of members that quota leaves out, where the gang does not need them:

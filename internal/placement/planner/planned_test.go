@@ -35,7 +35,7 @@ func planned(v *snapshot.View, p placement.Placement, ahead bool) (list []placem
 		for _, share := range a.Shares {
 			own |= gpu.SetOf(share.GPU)
 		}
-		at := placement.Planned{Member: a.Member, Node: a.Node}
+		at := placement.Planned{Member: a.Member, Node: a.Node, RingGBps: a.Ring.GBps}
 		for _, device := range own.GPUs() {
 			at.GPUs = append(at.GPUs, n.GPUs.Machine().GPUs[device].Index)
 		}
@@ -81,6 +81,11 @@ func TestPlannedPlaceIsKept(t *testing.T) {
 				delete(w.Pods, id)
 			}
 		}
+		learned := placement.Workload{} // by the scheduler, since then
+		for range w.Intn(4) {
+			learned.Count(w.Gang(1))
+		}
+		w.View.SetWorkload(learned)
 		got := planner.Plan(w.View, g)
 		require.NotNil(t, got.Placement, "seed %d: %s", seed, got.Verdict.NotAsPlanned)
 		require.Empty(t, got.Verdict.NotAsPlanned, "seed %d", seed)
@@ -200,6 +205,17 @@ func TestNotAsPlanned(t *testing.T) {
 			g.Roles[0].Request.MilliCPU = 40_000
 			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: placement.Request{Resources: placement.Resources{MilliCPU: 1000}}})
 		}, nil, "node n1, where worker-1 was planned, has too little CPU left"},
+		"GPUs taken that the device plugin picks": {func(v *snapshot.View, g *placement.Gang) {
+			for _, name := range []string{"n0", "n1"} {
+				n, _ := v.Node(name)
+				n.Mode = placement.ModeDefault
+				v.SetNode(n)
+			}
+			whole := placement.Request{Mode: placement.ModeDefault, GPUs: 4}
+			g.Roles[0].Request = whole
+			v.AddPod(placement.Pod{ID: "x", Node: "n1", Request: whole})
+		}, []placement.Planned{{Member: "worker-0", Node: "n1"}, {Member: "worker-1", Node: "n1"}},
+			"not all members fit where they were planned"},
 		"another number of GPUs": {func(_ *snapshot.View, g *placement.Gang) { g.Roles[0].Request.GPUs = 2 }, nil,
 			"GPU 0, 1, 2, 3 of node n1, where worker-0 was planned, cannot be had"},
 		"one GPU twice": {planned: []placement.Planned{
@@ -210,7 +226,24 @@ func TestNotAsPlanned(t *testing.T) {
 		}, nil, "2 of 3 members were planned"},
 		"runs elsewhere": {func(_ *snapshot.View, g *placement.Gang) {
 			g.Running = []placement.Assignment{{Member: "worker-0", Node: "n0", Own: gpu.SetOf(0, 1, 2, 3)}}
-		}, nil, "worker-0 runs elsewhere than it was planned"},
+		}, nil, "worker-0 runs on node n0, and was planned on n1"},
+		"runs where it was planned by a name that another node has now": {func(v *snapshot.View, g *placement.Gang) {
+			g.Running = []placement.Assignment{{Member: "worker-0", Node: "n1", Own: gpu.SetOf(0, 1, 2, 3)}}
+			v.RemoveNode("n0")
+		}, []placement.Planned{
+			{Member: "worker-0", Node: "v100[1]", GPUs: []int{0, 1, 2, 3}}, {Member: "worker-1", Node: "v100[0]", GPUs: []int{4, 5, 6, 7}},
+		}, "worker-0 runs on node n1, and was planned on v100[1], which does not exist"},
+		"GPUs that have lost links": {func(v *snapshot.View, g *placement.Gang) {
+			m := placementtest.Machine(t, "dgx1-v100")
+			for i := range 4 {
+				for j := range 4 {
+					m.Links[i][j] = gpu.Link{Class: gpu.PHB}
+				}
+			}
+			v.SetNode(placementtest.Node("n1", "v100", placement.ModeTopology, placementtest.TableOf(t, m)))
+		}, []placement.Planned{
+			{Member: "worker-0", Node: "n1", GPUs: []int{0, 1, 2, 3}, RingGBps: 50}, {Member: "worker-1", Node: "n1", GPUs: []int{4, 5, 6, 7}, RingGBps: 50},
+		}, "the GPUs of node n1, where worker-0 was planned, have a ring of 10 GB/s, not of 50 as planned"},
 		"members beyond the plan": {func(v *snapshot.View, g *placement.Gang) {
 			*g = placementtest.Gang("ml/job", 4, placementtest.WholeGPUs(2))
 			g.Minimum, g.Running = 2, []placement.Assignment{{Member: "worker-0", Node: "n1"}, {Member: "worker-1", Node: "n1"}}
@@ -258,4 +291,23 @@ func TestNotAsPlanned(t *testing.T) {
 		})
 	}
 	assert.Equal(t, "v100[3]", placement.PlannedName("v100", 3), "the name is part of plans")
+}
+
+// Members with parts of GPUs take the planned ones, also where by now the planner would choose others, so that not all would fit.
+func TestPlannedPartsOfGPUs(t *testing.T) {
+	v := snapshot.NewView()
+	v.SetNode(placementtest.SharedNode(t, "n", placement.ModeShare, 80_000))
+	share := func(gib int64) placement.Request { return placement.Request{Mode: placement.ModeShare, MemoryGiB: gib} }
+	for device, gib := range map[int]int64{0: 6, 2: 16, 3: 16} {
+		v.AddPod(placement.Pod{ID: string(rune('a' + device)), Node: "n", Request: share(gib), Shares: []placement.GPUShare{{GPU: device, MemoryGiB: gib}}})
+	}
+	g := placement.Gang{ID: "ml/g", Roles: []placement.Role{placementtest.Role("big", 1, share(6)), placementtest.Role("small", 5, share(4))}}
+	first := planner.Plan(v, g)
+	require.NotNil(t, first.Placement, first.Verdict.String())
+	g.Planned = planned(v, *first.Placement, false)
+	v.SetWorkload(placement.Workload{placement.Demand{Mode: placement.ModeShare, GPUs: 1, MemoryGiB: 10}: 100})
+	got := preemption.Reclaim(v, g)
+	require.NotNil(t, got.Placement, "%s; %s", got.Verdict, got.Verdict.NotAsPlanned)
+	assert.ElementsMatch(t, first.Placement.Assignments, got.Placement.Assignments)
+	assert.Empty(t, got.Verdict.NotAsPlanned)
 }

@@ -27,7 +27,7 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 		Metrics: m,
 		gangs: gauge("gangs", "Gangs and pods on their own that ask for GPUs, by state: running, waiting, or incomplete while members are missing.",
 			"state"),
-		waiting: gauge("gangs_waiting", "Gangs that wait, by the constraint that keeps the next member from most nodes.",
+		waiting: gauge("gangs_waiting", "Gangs that wait, by the constraint that keeps the next member from most nodes, or Preempting when others have to leave first.",
 			"constraint"),
 		reservations: gauge("reservations", "Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill for a blocked gang until it takes its place, quota for one that waits for quota, without nodes.",
 			"kind"),
@@ -91,9 +91,9 @@ func (c *clusterCollector) countGangs(snapshot *clusterstate.Snapshot, set sette
 	}
 	constraints := map[string]int{}
 	c.mu.Lock()
-	maps.DeleteFunc(c.constraints, func(key string, _ placement.Code) bool { return !waits[key] })
-	for _, code := range c.constraints {
-		constraints[string(code)]++
+	maps.DeleteFunc(c.constraints, func(key string, _ string) bool { return !waits[key] })
+	for _, constraint := range c.constraints {
+		constraints[constraint]++
 	}
 	c.mu.Unlock()
 	for constraint, n := range constraints {
@@ -109,7 +109,7 @@ func (c *clusterCollector) countGangs(snapshot *clusterstate.Snapshot, set sette
 	set(c.fragments, unusable)
 }
 
-// countReservations counts what is held for gangs that wait.
+// countReservations counts the reservations for gangs that wait.
 func (c *clusterCollector) countReservations(snapshot *clusterstate.Snapshot, set setter) {
 	kinds := map[string]int{"nomination": 0, "backfill": 0, "quota": 0}
 	for _, r := range snapshot.View.Reservations() {

@@ -13,14 +13,15 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
 const namespace = "gpuplan"
 
-// Results of planning a gang.
+// Results of the search for a gang's placement.
 const (
 	placed        = "placed"
-	unschedulable = "refused"
+	unschedulable = "unschedulable"
 )
 
 // Eviction is why a scheduler deletes a pod that has a node.
@@ -52,7 +53,7 @@ type Metrics struct {
 	cache   *clustercache.Cache
 	leading atomic.Bool
 
-	planning  *metrics.HistogramVec
+	searches  *metrics.HistogramVec
 	rollbacks *metrics.Counter
 	evictions *metrics.CounterVec
 	givenUp   *metrics.Counter
@@ -60,8 +61,8 @@ type Metrics struct {
 	workload  *metrics.CounterVec
 
 	mu sync.Mutex
-	// constraints is the first constraint in the verdict of each gang that was refused last.
-	constraints map[string]placement.Code
+	// constraints is what makes each gang wait that got no place last.
+	constraints map[string]string
 }
 
 // New returns the metrics of a scheduler with this cache. They count from the moment
@@ -69,15 +70,15 @@ type Metrics struct {
 func New(cache *clustercache.Cache) *Metrics {
 	return &Metrics{
 		cache:       cache,
-		constraints: map[string]placement.Code{},
-		planning: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Namespace: namespace, Name: "plan_duration_seconds", StabilityLevel: metrics.ALPHA,
-			Help:    "Time to plan a whole gang, by result: placed, or refused with a verdict.",
+		constraints: map[string]string{},
+		searches: metrics.NewHistogramVec(&metrics.HistogramOpts{
+			Namespace: namespace, Name: "scheduling_algorithm_duration_seconds", StabilityLevel: metrics.ALPHA,
+			Help:    "Time to find a placement for a whole gang, by result: placed, or unschedulable when the gang waits, for victims as well.",
 			Buckets: metrics.ExponentialBuckets(0.0001, 2.5, 12),
 		}, []string{"result"}),
 		rollbacks: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: namespace, Name: "gang_rollbacks_total", StabilityLevel: metrics.ALPHA,
-			Help: "Gangs that were planned and then given up because another plugin refused a member, or a member went away.",
+			Help: "Gangs that were placed and then rolled back because another plugin refused a member, or a member went away.",
 		}),
 		evictions: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: namespace, Name: "evictions_total", StabilityLevel: metrics.ALPHA,
@@ -85,7 +86,7 @@ func New(cache *clustercache.Cache) *Metrics {
 		}, []string{"reason"}),
 		givenUp: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: namespace, Name: "nominations_given_up_total", StabilityLevel: metrics.ALPHA,
-			Help: "Places that gangs had claimed from others and cannot have any more.",
+			Help: "Nominations that were given up because the gang cannot have the place any more.",
 		}),
 		starts: metrics.NewHistogram(&metrics.HistogramOpts{
 			Namespace: namespace, Name: "gang_start_duration_seconds", StabilityLevel: metrics.ALPHA,
@@ -102,7 +103,7 @@ func New(cache *clustercache.Cache) *Metrics {
 // Register adds the metrics to a registry, once: the arguments are its MustRegister and
 // CustomMustRegister.
 func (m *Metrics) Register(register func(...metrics.Registerable), custom func(...metrics.StableCollector)) {
-	register(m.planning, m.rollbacks, m.evictions, m.givenUp, m.starts, m.workload)
+	register(m.searches, m.rollbacks, m.evictions, m.givenUp, m.starts, m.workload)
 	custom(newClusterCollector(m))
 	for _, reason := range []Eviction{ForQuota, ForPriority, Partial, Stale} {
 		m.evictions.WithLabelValues(string(reason)) // zero, so that the first one is an increase
@@ -115,28 +116,38 @@ func (m *Metrics) Register(register func(...metrics.Registerable), custom func(.
 // Lead notes that this scheduler leads.
 func (m *Metrics) Lead() { m.leading.Store(true) }
 
-// Planned counts a gang that was planned, by its key.
+// Planned counts a search for a gang's placement, by the gang's key.
 func (m *Metrics) Planned(key string, took time.Duration, result placement.Result) {
+	label, constraint := outcome(result)
+	m.searches.WithLabelValues(label).Observe(took.Seconds())
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if result.Placement != nil {
-		m.planning.WithLabelValues(placed).Observe(took.Seconds())
-		delete(m.constraints, key)
-		return
-	}
-	m.planning.WithLabelValues(unschedulable).Observe(took.Seconds())
-	if reasons := result.Verdict.Reasons; len(reasons) > 0 {
-		m.constraints[key] = reasons[0].Code
+	delete(m.constraints, key)
+	if constraint != "" {
+		m.constraints[key] = constraint
 	}
 }
 
-// RolledBack counts a gang that was planned and given up.
+// outcome returns what a search has found, and what makes a gang wait that does not run, "" for nothing.
+func outcome(result placement.Result) (label, constraint string) {
+	switch {
+	case result.Reservation != nil:
+		return unschedulable, string(explain.Preempting)
+	case len(result.Verdict.Reasons) > 0:
+		return unschedulable, string(result.Verdict.Reasons[0].Code)
+	case result.Placement == nil || len(result.Placement.Assignments) == 0: // it runs, and there is no room for more members
+		return unschedulable, ""
+	}
+	return placed, ""
+}
+
+// RolledBack counts a gang that was placed and rolled back.
 func (m *Metrics) RolledBack() { m.rollbacks.Inc() }
 
 // Evicted counts a pod that was evicted.
 func (m *Metrics) Evicted(reason Eviction) { m.evictions.WithLabelValues(string(reason)).Inc() }
 
-// GaveUpNomination counts a claimed place that cannot be had any more.
+// GaveUpNomination counts a nomination whose place cannot be had any more.
 func (m *Metrics) GaveUpNomination() { m.givenUp.Inc() }
 
 // WorkloadFailed counts that the record of the requests that arrive could not be read or written.

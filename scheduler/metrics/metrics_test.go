@@ -86,7 +86,7 @@ gpuplan_gpus{mode="topology",pool="v100",state="used"} 5
 gpuplan_gangs{state="incomplete"} 0
 gpuplan_gangs{state="running"} 1
 gpuplan_gangs{state="waiting"} 2
-# HELP gpuplan_gangs_waiting [ALPHA] Gangs that wait, by the constraint that keeps the next member from most nodes.
+# HELP gpuplan_gangs_waiting [ALPHA] Gangs that wait, by the constraint that keeps the next member from most nodes, or Preempting when others have to leave first.
 # TYPE gpuplan_gangs_waiting gauge
 gpuplan_gangs_waiting{constraint="NotEnoughGPUs"} 1
 # HELP gpuplan_idle_gpus [ALPHA] Idle GPUs, the idle parts of shared GPUs included.
@@ -107,6 +107,59 @@ gpuplan_quota_used{leaf="root/team",resource="cpu"} 0
 
 	cache.RemovePod("greedy")
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(""), "gpuplan_gangs_waiting"), "a gang that is gone waits no more")
+}
+
+// A gang that waits is counted as one whatever makes it wait, and none that has its place.
+func TestPlanned(t *testing.T) {
+	const key = "pod/default/waits"
+	reserved := placement.Reservation{Evicts: true, Placement: placement.Placement{Assignments: []placement.Assignment{{Member: "waits", Node: "n1"}}}}
+	refused := placement.Result{Verdict: placement.Verdict{Reasons: []placement.Reason{{Code: placement.NotEnoughGPUs}}}}
+	for name, test := range map[string]struct {
+		result         placement.Result
+		label, waitsBy string
+	}{
+		"has a place":                 {placement.Result{Placement: &reserved.Placement}, "placed", ""},
+		"fits nowhere":                {refused, "unschedulable", "NotEnoughGPUs"},
+		"waits for victims":           {reserved.Result(), "unschedulable", "Preempting"},
+		"runs, with no room for more": {placement.Result{Placement: &placement.Placement{}}, "unschedulable", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := cluster(t)
+			cache.SetPod(pod("waits", 8, ""))
+			m, registry := registered(cache)
+			m.Lead()
+			m.Planned(key, time.Millisecond, refused)
+			m.searches.Reset()
+			m.Planned(key, time.Millisecond, test.result)
+			assert.Equal(t, map[string]float64{test.label: 1}, series(t, registry, "gpuplan_scheduling_algorithm_duration_seconds", "result"))
+			want := map[string]float64{}
+			if test.waitsBy != "" {
+				want[test.waitsBy] = 1
+			}
+			assert.Equal(t, want, series(t, registry, "gpuplan_gangs_waiting", "constraint"))
+		})
+	}
+}
+
+// series returns the values of a metric, the number of observations of a histogram, by a label.
+func series(t *testing.T, registry metrics.KubeRegistry, name, label string) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	values := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			for _, pair := range metric.GetLabel() {
+				if pair.GetName() == label {
+					values[pair.GetValue()] = metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+				}
+			}
+		}
+	}
+	return values
 }
 
 // Fragments are measured by what nodes are chosen by, and by what is in the cluster while that
@@ -151,7 +204,7 @@ func TestWork(t *testing.T) {
 		}
 	}
 	assert.Subset(t, counts, map[string]float64{
-		"gpuplan_plan_duration_seconds": 1, "gpuplan_gang_rollbacks_total": 1, "gpuplan_gang_start_duration_seconds": 1,
+		"gpuplan_scheduling_algorithm_duration_seconds": 1, "gpuplan_gang_rollbacks_total": 1, "gpuplan_gang_start_duration_seconds": 1,
 		"gpuplan_evictions_total": 2, "gpuplan_nominations_given_up_total": 1,
 	})
 }

@@ -37,30 +37,30 @@ type Code string
 
 // Codes of reasons.
 const (
-	NoNodes          Code = "NoNodes"          // no node is left to look at
-	NotEnoughGPUs    Code = "NotEnoughGPUs"    // free whole GPUs
-	NotEnoughShare   Code = "NotEnoughShare"   // memory or core percentage of one GPU
-	SickGPUs         Code = "SickGPUs"         // GPUs that would do if they were healthy, and known
-	NotEnoughCPU     Code = "NotEnoughCPU"     // millicores
-	NotEnoughMemory  Code = "NotEnoughMemory"  // bytes
-	NotEnoughPods    Code = "NotEnoughPods"    // pods per node
-	NotEnoughOther   Code = "NotEnoughOther"   // extended resource
-	WrongMode        Code = "WrongMode"        // node offers its GPUs in another mode
-	SelectorMismatch Code = "SelectorMismatch" // node selector, affinity or pool
-	Untolerated      Code = "Untolerated"      // taint
-	Unschedulable    Code = "Unschedulable"    // cordoned
-	HostPortTaken    Code = "HostPortTaken"    // port used on the node
-	HostPortShared   Code = "HostPortShared"   // port used on the node by another member of the gang
-	Excluded         Code = "Excluded"         // refused by someone else's filter
-	OverQuota        Code = "OverQuota"        // limit in the quota tree
-	NoSuchLeaf       Code = "NoSuchLeaf"       // quota leaf does not exist
-	Mixed            Code = "Mixed"            // memory-only and memory+core on one node
-	PerNodeLimit     Code = "PerNodeLimit"     // members of one role per node (anti-affinity)
-	OtherDomain      Code = "OtherDomain"      // outside the network domain with the most room
-	KeptApart        Code = "KeptApart"        // a pod in the domain that must not be near (anti-affinity)
-	NotNear          Code = "NotNear"          // no pod in the domain that must be near (affinity)
-	Uneven           Code = "Uneven"           // more pods in the domain than a topology spread allows
-	InvalidRequest   Code = "InvalidRequest"   // a request that no node can serve
+	NoNodes           Code = "NoNodes"           // no node is left to look at
+	NotEnoughGPUs     Code = "NotEnoughGPUs"     // free whole GPUs
+	NotEnoughShare    Code = "NotEnoughShare"    // memory or core percentage of one GPU
+	SickGPUs          Code = "SickGPUs"          // GPUs that would do if they were healthy, and known
+	NotEnoughCPU      Code = "NotEnoughCPU"      // millicores
+	NotEnoughMemory   Code = "NotEnoughMemory"   // bytes
+	NotEnoughPods     Code = "NotEnoughPods"     // pods per node
+	NotEnoughOther    Code = "NotEnoughOther"    // extended resource
+	WrongMode         Code = "WrongMode"         // node offers its GPUs in another mode
+	SelectorMismatch  Code = "SelectorMismatch"  // node selector, affinity or pool
+	Untolerated       Code = "Untolerated"       // taint
+	NodeUnschedulable Code = "NodeUnschedulable" // cordoned
+	HostPortTaken     Code = "HostPortTaken"     // port used on the node
+	HostPortShared    Code = "HostPortShared"    // port used on the node by another member of the gang
+	Excluded          Code = "Excluded"          // refused by someone else's filter
+	OverQuota         Code = "OverQuota"         // limit in the quota tree
+	NoSuchLeaf        Code = "NoSuchLeaf"        // quota leaf does not exist
+	Mixed             Code = "Mixed"             // memory-only and memory+core on one node
+	PerNodeLimit      Code = "PerNodeLimit"      // members of one role per node (anti-affinity)
+	OtherDomain       Code = "OtherDomain"       // outside the network domain with the most room
+	KeptApart         Code = "KeptApart"         // a pod in the domain that must not be near (anti-affinity)
+	NotNear           Code = "NotNear"           // no pod in the domain that must be near (affinity)
+	Uneven            Code = "Uneven"            // more pods in the domain than a topology spread allows
+	InvalidRequest    Code = "InvalidRequest"    // a request that no node can serve
 )
 
 // Reason is one constraint with the number of nodes that it rules out for the next member.

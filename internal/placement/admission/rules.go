@@ -44,7 +44,7 @@ func (r *Rules) Rejects(n *placement.Node) (placement.Rejection, *placement.Tain
 		return placement.Rejection{Code: placement.Excluded}, nil
 	}
 	if n.Unschedulable && !placement.Tolerated(&UnschedulableTaint, r.tolerations) {
-		return placement.Rejection{Code: placement.Unschedulable}, nil
+		return placement.Rejection{Code: placement.NodeUnschedulable}, nil
 	}
 	if len(r.pools) > 0 && !slices.Contains(r.pools, n.Pool) {
 		return placement.Rejection{Code: placement.SelectorMismatch, Detail: "pool"}, nil

@@ -208,7 +208,7 @@ func Clause(r placement.Rejection, n int, d *packing.Domain) string {
 		return fmt.Sprintf("%s %s not match the %s", nodes, does, map[string]string{"selector": "node selector", "affinity": "node affinity"}[r.Detail])
 	case placement.Untolerated:
 		return fmt.Sprintf("%s %s the taint %s, which is not tolerated", nodes, has, r.Detail)
-	case placement.Unschedulable:
+	case placement.NodeUnschedulable:
 		return fmt.Sprintf("%s %s cordoned", nodes, is)
 	case placement.HostPortTaken:
 		return fmt.Sprintf("%s %s the host port %s taken", nodes, has, r.Detail)

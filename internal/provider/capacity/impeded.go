@@ -16,7 +16,7 @@ const named = 8
 
 // impediments are the reasons of a verdict that have to do with what [Impeded] says.
 var impediments = []placement.Code{
-	placement.NotEnoughGPUs, placement.NotEnoughShare, placement.SickGPUs, placement.Unschedulable, placement.Untolerated,
+	placement.NotEnoughGPUs, placement.NotEnoughShare, placement.SickGPUs, placement.NodeUnschedulable, placement.Untolerated,
 }
 
 // Impeded says in a sentence, which starts with a space, what of the pools' nodes cannot be

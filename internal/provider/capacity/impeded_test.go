@@ -24,7 +24,7 @@ func TestImpeded(t *testing.T) {
 		"too few GPUs":             {used, []placement.Code{placement.NotEnoughGPUs}, said},
 		"sick GPUs":                {used, []placement.Code{placement.SickGPUs}, said},
 		"parts of GPUs":            {used, []placement.Code{placement.NotEnoughShare}, said},
-		"a cordoned node":          {used, []placement.Code{placement.NotEnoughCPU, placement.Unschedulable}, said},
+		"a cordoned node":          {used, []placement.Code{placement.NotEnoughCPU, placement.NodeUnschedulable}, said},
 		"a taint":                  {used, []placement.Code{placement.Untolerated}, said},
 		"too few GPUs, and no CPU": {used, []placement.Code{placement.NotEnoughCPU, placement.NotEnoughGPUs}, said},
 		"it fits on the pools":     {used, nil, said}, // and not with what admission adds, or not on the cluster

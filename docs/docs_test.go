@@ -120,7 +120,7 @@ func TestFaultsAreFound(t *testing.T) {
 		"`go test -bench Nothing ./internal/placement`":                       "no test or benchmark Nothing in ./internal/placement",
 		"`TestFitsNot`":                                                       "no test TestFitsNot",
 		"`TestScenarios/nothing`":                                             "no test TestScenarios/nothing",
-		"`Mix.GBpsPerGPU`":                                                    "no identifier Mix.GBpsPerGPU",
+		"`Wiring.GBpsPerGPU`":                                                 "no identifier Wiring.GBpsPerGPU",
 		"`inventory.Gangster`":                                                "no identifier inventory.Gangster",
 		"`gpuplan_gang_rollbacks`":                                            "gpuplan_gang_rollbacks is nowhere in the code",
 		"`AllocationIsAltered`":                                               "AllocationIsAltered is nowhere in the code",

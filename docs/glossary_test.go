@@ -3,7 +3,6 @@ package docs_test
 import (
 	"go/ast"
 	"go/parser"
-	"go/scanner"
 	"go/token"
 	"os"
 	"path/filepath"
@@ -24,22 +23,28 @@ type retiredWord struct {
 	now  string
 	// within is where the word is retired, a regular expression of paths; "" for everywhere.
 	within string
-	// plain tells that the word stays in prose: there it has other meanings.
+	// except is where the word means something else in prose: expressions that have it in them.
+	except string
+	// plain means that the word stays in prose altogether, where it is an ordinary verb.
 	plain bool
 }
 
-// gangCode decides about gangs.
-const gangCode = `^(internal/(placement|inventory|clusterstate|clusterlist)|scheduler/(clustercache|plugins|metrics))/`
+const (
+	// gangCode decides about gangs.
+	gangCode = `^(internal/(placement|inventory|clusterstate|clusterlist)|scheduler/(clustercache|plugins|metrics))/`
+	// gangs is that, its dashboard and the pages about it.
+	gangs = gangCode + `|^scheduler/(main\.go|deploy/)|^(docs|docs/decisions|docs/guides|templates/guides)/[^/]+\.md$|^README\.md$`
+)
 
 var retired = []retiredWord{
 	{word: `cards?`, now: "GPU"},
 	{word: `claimants?`, now: "preemptor"},
 	{word: `seat(s|ed|ing)?`, now: "assumed pod"},
 	{word: `hopeless`, now: "infeasible"},
-	{word: `hopes?`, now: "feasible, infeasible", within: gangCode, plain: true},
+	{word: `hopes?`, now: "feasible, infeasible", within: gangCode},
 	{word: `rehears(e|es|ed|al|als)`, now: "dry run"},
 	{word: `terrain`, now: "topology"},
-	{word: `dealer|dealt`, now: "GPU assigner", plain: true},
+	{word: `dealer|dealt`, now: "GPU assigner", except: `dealt with`},
 	{word: `census`, now: "member counts"},
 	{word: `stranded|strands`, now: "displaced"},
 	{word: `whatif`, now: "displaced", within: gangCode},
@@ -48,30 +53,29 @@ var retired = []retiredWord{
 	{word: `somebody|anew`, now: "someone, again"},
 	{word: `denials?|deny`, now: "verdict cache", within: gangCode},
 	{word: `dissolve(s|d)?`, now: "evict a partial gang"},
-	{word: `scenes?`, now: "snapshot", plain: true},
-	{word: `mix`, now: "workload", plain: true},
+	{word: `scenes?`, now: "snapshot"},
+	{word: `mix`, now: "workload"},
 	{word: `lacks`, now: "missing", plain: true},
-	{word: `adopt(s|ed)?`, now: "manage", plain: true},
+	{word: `adopt\w*`, now: "manage, take over"},
 	{word: `rounds?`, now: "scheduling attempt", within: `^scheduler/plugins/`},
-	{word: `claims?|claimed`, now: "nomination", within: gangCode, plain: true},
+	{word: `claim(s|ed|ing)?`, now: "nomination", within: gangs, except: `(volume|resource) claims?|claims\.go`},
 	{word: `holds?`, now: "reservation", within: `^internal/placement/`, plain: true},
-	{word: `turns?`, now: "position, order", within: gangCode, plain: true},
+	{word: `turns?`, now: "position, order", within: gangs, except: `in turns?|turns? (\w+ ){0,3}(into|unhealthy|.False)`},
 	{word: `spares?`, now: "surplus", within: gangCode, plain: true},
-	{word: `rooms`, now: "domain capacities", within: gangCode, plain: true},
+	{word: `rooms`, now: "domain capacities", within: gangs + `|^scheduler/explain/`},
 	{word: `ledgers?`, now: "release log", within: `^scheduler/queue/`},
-	{word: `planner`, now: "reconciler", within: `^scheduler/queue/`, plain: true},
-	{word: `leader`, now: "first pod", within: `^scheduler/plugins/gang/`, plain: true},
+	{word: `planner`, now: "reconciler", within: `^scheduler/queue/`},
+	{word: `leader`, now: "first pod", within: `^scheduler/plugins/gang/`, except: `leader election`},
 	{word: `(tell|say|look|settle)`, now: "record, check, reconcile", within: `^scheduler/(plugins/gang|queue)/`, plain: true},
 }
 
 // phrases are retired in messages, comments and pages.
 var phrases = []retiredWord{
-	{word: `held places?`, now: "reservation"},
+	{word: `held places?|places? held`, now: "reservation"},
 	{word: `nobody goes`, now: "nobody is evicted"},
 	{word: `goes in vain`, now: "is evicted in vain"},
 	{word: `(takes?|taking) places from`, now: "preempt"},
-	{word: `lets? out`, now: "release"},
-	{word: `lets? in`, now: "activate, admit"},
+	{word: `lets?( \w+){0,5} (in|out)`, now: "activate, admit, release", except: `lets?( \w+){1,3} (ask|be|fail|run|wait)`},
 	{word: `tells that`, now: "means that, reports whether"},
 }
 
@@ -102,26 +106,38 @@ func allows(path, word string) bool {
 }
 
 // glossary finds retired words.
-type glossary struct{ whole, inText, inPhrases []*regexp.Regexp }
+type glossary struct{ words, phrases []rule }
+
+// rule finds one retired word.
+type rule struct {
+	retiredWord
+	whole, inText, except, paths *regexp.Regexp
+}
 
 func newGlossary() *glossary {
-	g := &glossary{}
-	for _, r := range retired {
-		g.whole = append(g.whole, regexp.MustCompile(`(?i)^(`+r.word+`)$`))
-		g.inText = append(g.inText, regexp.MustCompile(`(?i)\b(`+r.word+`)\b`))
+	// In comments and pages a line may end between two words.
+	text := func(words string) *regexp.Regexp {
+		return regexp.MustCompile(`(?i)\b(` + strings.ReplaceAll(words, " ", `\s+`) + `)\b`)
 	}
-	for _, r := range phrases {
-		g.inPhrases = append(g.inPhrases, regexp.MustCompile(`(?i)\b`+strings.ReplaceAll(r.word, " ", `(\s|//)+`)+`\b`))
+	rules := func(all []retiredWord) (list []rule) {
+		for _, r := range all {
+			made := rule{retiredWord: r, whole: regexp.MustCompile(`(?i)^(` + r.word + `)$`), inText: text(r.word), paths: regexp.MustCompile(r.within)}
+			if r.except != "" {
+				made.except = text(r.except)
+			}
+			list = append(list, made)
+		}
+		return list
 	}
-	return g
+	return &glossary{words: rules(retired), phrases: rules(phrases)}
 }
 
 // name checks an identifier or the name of a file, word by word.
 func (g *glossary) name(path, name string) (faults []string) {
 	for word := range strings.FieldsFuncSeq(camel.ReplaceAllString(name, "${1} ${2}"), func(r rune) bool { return strings.ContainsRune(" _-./", r) }) {
-		for i, re := range g.whole {
-			if re.MatchString(word) && within(retired[i], path) && !allows(path, word) {
-				faults = append(faults, path+": "+name+": say "+retired[i].now+" for "+word)
+		for _, r := range g.words {
+			if r.whole.MatchString(word) && r.paths.MatchString(path) && !allows(path, word) {
+				faults = append(faults, path+": "+name+": say "+r.now+" for "+word)
 			}
 		}
 	}
@@ -132,32 +148,22 @@ var camel = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 // text checks prose.
 func (g *glossary) text(path, text string) (faults []string) {
-	check := func(re *regexp.Regexp, r retiredWord) {
-		if r.plain || !within(r, path) {
-			return
+	for _, r := range slices.Concat(g.words, g.phrases) {
+		if r.plain || !r.paths.MatchString(path) {
+			continue
 		}
-		for _, word := range slices.Compact(re.FindAllString(text, -1)) {
-			if !allows(path, word) {
-				faults = append(faults, path+": say "+r.now+" for "+strconv.Quote(word)+" in "+strconv.Quote(around(text, word)))
+		rest := text
+		if r.except != nil {
+			rest = r.except.ReplaceAllString(text, "…")
+		}
+		for _, at := range r.inText.FindAllStringIndex(rest, -1) {
+			if word := rest[at[0]:at[1]]; !allows(path, word) {
+				around := rest[max(0, at[0]-30):min(len(rest), at[1]+30)]
+				faults = append(faults, path+": say "+r.now+" for "+strconv.Quote(word)+" in "+strconv.Quote(around))
 			}
 		}
 	}
-	for i, re := range g.inText {
-		check(re, retired[i])
-	}
-	for i, re := range g.inPhrases {
-		check(re, phrases[i])
-	}
 	return faults
-}
-
-func around(text, word string) string {
-	at := strings.Index(text, word)
-	return text[max(0, at-30):min(len(text), at+len(word)+30)]
-}
-
-func within(r retiredWord, path string) bool {
-	return r.within == "" || regexp.MustCompile(r.within).MatchString(path)
 }
 
 // file checks one file: its name, and in Go what it declares, says and comments.
@@ -168,7 +174,7 @@ func (g *glossary) file(t *testing.T, path string, src []byte) []string {
 		return append(faults, g.text(path, string(src))...)
 	}
 	fset := token.NewFileSet()
-	parsed, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
+	parsed, err := parser.ParseFile(fset, path, src, parser.ParseComments|parser.SkipObjectResolution)
 	require.NoError(t, err)
 	names := map[string]bool{}
 	foreign := map[*ast.Ident]bool{} // what is selected may be another project's
@@ -180,6 +186,10 @@ func (g *glossary) file(t *testing.T, path string, src []byte) []string {
 			if id, ok := x.Key.(*ast.Ident); ok {
 				foreign[id] = true
 			}
+		case *ast.BasicLit:
+			if x.Kind == token.STRING {
+				faults = append(faults, g.text(path, x.Value)...)
+			}
 		case *ast.Ident:
 			if !foreign[x] && !names[x.Name] {
 				names[x.Name] = true
@@ -188,24 +198,17 @@ func (g *glossary) file(t *testing.T, path string, src []byte) []string {
 		}
 		return true
 	})
-	var s scanner.Scanner
-	s.Init(fset.AddFile(path, -1, len(src)), src, nil, scanner.ScanComments)
-	for {
-		_, tok, lit := s.Scan()
-		if tok == token.EOF {
-			return faults
-		}
-		if tok == token.COMMENT || tok == token.STRING {
-			faults = append(faults, g.text(path, lit)...)
-		}
+	for _, comment := range parsed.Comments {
+		faults = append(faults, g.text(path, comment.Text())...)
 	}
+	return faults
 }
 
 func TestGlossary(t *testing.T) {
 	g := newGlossary()
 	checked := 0
 	for _, path := range read(t).files {
-		if ext := filepath.Ext(path); !slices.Contains([]string{".go", ".md", ".tmpl", ".tf", ".yaml"}, ext) {
+		if ext := filepath.Ext(path); !slices.Contains([]string{".go", ".md", ".tmpl", ".tf", ".yaml"}, ext) && !strings.HasPrefix(path, "scheduler/deploy/") {
 			continue
 		}
 		src, err := os.ReadFile(filepath.Join(root, path))
@@ -235,6 +238,15 @@ func TestGlossaryFindsViolations(t *testing.T) {
 		"page":                  {"docs/planner.md", "A card.", 1},
 		"configuration":         {"examples/x.tf", "cards = 4", 1},
 		"where it is retired":   {"internal/placement/x.go", "package placement\nfunc claim() {}", 1},
+		"prose":                 {"docs/design.md", "Before a place is claimed, a place is held; it has a place held. Claims follow.", 3},
+		"part of a message":     {"scheduler/plugins/gang/x.go", "package gang\nvar cause = \"Claim\"", 1},
+		"derived word":          {"internal/clusterstate/x.go", "package clusterstate\nfunc adoptable() {} // an adopted pod", 2},
+		"comment of a gang":     {"scheduler/plugins/gang/x.go", "package gang\n// its turn comes\nvar x int", 1},
+		"snapshot":              {"scheduler/explain/doc.go", "// Package explain answers from a scene: rooms.\npackage explain", 2},
+		"phrase over two lines": {"scheduler/plugins/gang/x.go", "package gang\n// f lets the one\n// in that comes after it.\nfunc f() {}", 1},
+		"phrase with an object": {"docs/queue.md", "## What lets a job out", 1},
+		"dashboard":             {"scheduler/deploy/monitoring/dashboard.json", `{"legendFormat": "claims given up"}`, 1},
+		"other senses":          {"docs/design.md", "Volume claims in turn; it turns real pods into gangs, and lets the job wait in the queue.", 0},
 		"volume claim":          {"internal/job/x.go", "package job\nfunc claim() {}", 0},
 		"other word":            {"internal/job/x.go", "package job\nfunc wildcard() {}", 0},
 		"another project's":     {"internal/job/x.go", "package job\nvar x = other.Card", 0},

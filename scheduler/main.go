@@ -178,7 +178,7 @@ func run(ctx context.Context, args []string) error {
 					klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 				}
 				gangs.Lead()
-				// No pod is placed before the limits are known, and what rooms are kept for. Errors are those of ctx.
+				// No pod is placed before the limits are known, and which requests room is kept for. Errors are those of ctx.
 				_ = gangs.Synced(ctx)
 				_ = learner.Synced(ctx)
 				go learner.Learn(ctx)

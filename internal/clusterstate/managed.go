@@ -12,7 +12,7 @@ import (
 // tree, or that belongs to its node; key is "" when the pod has not been taken in yet
 // ([State.Unseen]).
 func (s *State) Manage(p *corev1.Pod) (key string, ok bool) {
-	if !s.adoptable(p) {
+	if !s.manageable(p) {
 		return "", false
 	}
 	pod, known := s.pods[p.UID]
@@ -27,18 +27,18 @@ func (s *State) Manage(p *corev1.Pod) (key string, ok bool) {
 	return pod.key, true
 }
 
-// recognize adopts a pod that a scheduler before this one had adopted and nominated for
+// recognize manages a pod that a scheduler before this one had managed and nominated for
 // the place that it took from others, and reports whether it is one.
 func (s *State) recognize(pod *Pod) bool {
 	p := pod.Now()
-	if pod.managed || p.Spec.NodeName != "" || p.Status.NominatedNodeName == "" || inventory.Gone(p) || !s.adoptable(p) {
+	if pod.managed || p.Spec.NodeName != "" || p.Status.NominatedNodeName == "" || inventory.Gone(p) || !s.manageable(p) {
 		return false
 	}
 	pod.managed = true
 	return true
 }
 
-func (s *State) adoptable(p *corev1.Pod) bool {
+func (s *State) manageable(p *corev1.Pod) bool {
 	_, planned := inventory.PlanKey(p)
 	return !planned && !inventory.Pinned(p) && s.governed(p)
 }

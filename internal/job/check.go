@@ -82,7 +82,7 @@ func (s Spec) checkJob(add report) {
 		add("", "roles", "no role asks for GPUs: set %q on the roles that train", want)
 	}
 	if s.Queue && s.Suspend {
-		add("", "suspend", "a queued job is suspended until the queue lets it out: leave suspend out, or queue")
+		add("", "suspend", "a queued job is suspended until the queue releases it: leave suspend out, or queue")
 	}
 	if s.Suspend && s.Labels[contract.KueueQueueLabel] != "" {
 		add("", "suspend", "Kueue suspends a job with the label %s until it lets it start: leave suspend out, or the label", contract.KueueQueueLabel)

@@ -78,7 +78,7 @@ func TestNamespacesAndCRDsOfOthersStay(t *testing.T) {
 	require.NoError(t, client.ApplyAll(ctx, program(), nil))
 	crd, err := client.Get(ctx, crds, "", "widgets.example.com")
 	require.NoError(t, err)
-	assert.Empty(t, crd.GetLabels(), "not adopted")
+	assert.Empty(t, crd.GetLabels(), "not taken over")
 
 	var told []string
 	require.NoError(t, client.DeleteAll(ctx, program(), func(status string) { told = append(told, status) }))

@@ -42,7 +42,7 @@ type Gang struct {
 	Planned []Planned
 	// ExcludeNodes are nodes that no member must use; [Role.NodeLimits] are about one role.
 	ExcludeNodes map[string]bool
-	// More is how many members beyond its minimum a running gang claims places for.
+	// More is how many members beyond its minimum a running gang may preempt others for.
 	More int
 }
 

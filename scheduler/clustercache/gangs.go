@@ -12,7 +12,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
-// PlanKey is [inventory.PlanKey]; ok is true for an adopted pod, too ([Cache.Manage]).
+// PlanKey is [inventory.PlanKey]; ok is true for a managed pod, too ([Cache.Manage]).
 func (c *Cache) PlanKey(p *corev1.Pod) (key string, ok bool) {
 	if key, ok = inventory.PlanKey(p); ok {
 		return key, true
@@ -24,7 +24,7 @@ func (c *Cache) PlanKey(p *corev1.Pod) (key string, ok bool) {
 }
 
 // Planned reports whether the planner places a pod: whether it belongs to a gang, and
-// is not late in it, or asks for GPUs, or is adopted.
+// is not late in it, or asks for GPUs, or is managed.
 func (c *Cache) Planned(p *corev1.Pod) bool {
 	key, planned := c.PlanKey(p)
 	return planned && !c.GangStatus(key, p.UID).Late

@@ -78,7 +78,7 @@ func TestManagedUntilBound(t *testing.T) {
 	assert.Equal(t, clusterstate.Change{Freed: true, Departed: true}, c.RemovePod(bound.UID))
 }
 
-// A scheduler that starts knows by the nomination whom the one before had adopted, in
+// A scheduler that starts knows by the nomination whom the one before had managed, in
 // whichever order it learns of pod and tree.
 func TestManagedBefore(t *testing.T) {
 	nominated := podtest.New("pod", func(p *corev1.Pod) { p.Status.NominatedNodeName = "a" })

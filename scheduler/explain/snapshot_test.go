@@ -23,7 +23,7 @@ const instanceType = "ecs.gn6v-c10g1.20xlarge"
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// cluster makes scenes of objects, as the API server would show them.
+// cluster makes snapshots of objects, as the API server would show them.
 type cluster struct {
 	t     *testing.T
 	cache *clustercache.Cache

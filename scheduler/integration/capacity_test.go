@@ -157,10 +157,10 @@ func (s *testCluster) deploy(name, pool string, gpus int64) {
 	s.t.Cleanup(func() { assert.NoError(s.t, deployments.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 }
 
-// A pod without GPUs claims a place by quota as a gang does. When the scheduler dies, and
+// A pod without GPUs takes back a place by quota as a gang does. When the scheduler dies, and
 // its victim leaves before there is another, the place is still the preemptor's: pods that
 // wait for longer do not take it, and nobody else has to go.
-func TestClaimOfAPodWithoutGPUs(t *testing.T) {
+func TestNominationOfAPodWithoutGPUs(t *testing.T) {
 	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	s.setTree(fourLeaves("cpu", 40, nil))
 	scheduler := startScheduler(t)

@@ -99,7 +99,7 @@ func TestChurnIsNotWrittenOut(t *testing.T) {
 	t.Logf("seed %d, %d changes in %s: writes of pods %v, events %v", *churnSeed, *churnSteps, since.Round(time.Second), busiest(counted), busiest(notes))
 }
 
-// watchTexts notes what each pod of the scene says of its node each time that it changes, until the returned
+// watchTexts notes what each pod of the test says of its node each time that it changes, until the returned
 // function is called, which also says for how long that was.
 func (s *testCluster) watchTexts() func() (map[string][]string, time.Duration) {
 	s.t.Helper()

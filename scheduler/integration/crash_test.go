@@ -72,7 +72,7 @@ func (s *testCluster) requireWholeOnOneNode(name string) {
 	require.ElementsMatch(s.t, []int{0, 1, 2, 3, 4, 5, 6, 7}, gpus)
 }
 
-// clear deletes all pods of the scene and waits until they are gone.
+// clear deletes all pods of the test and waits until they are gone.
 func (s *testCluster) clear() {
 	s.t.Helper()
 	now := int64(0)

@@ -290,7 +290,7 @@ func TestAnswersAroundAReservation(t *testing.T) {
 	}
 }
 
-// plugin runs kubectl-gpuplan as a service account of the scene.
+// plugin runs kubectl-gpuplan as a service account of the test.
 func (s *testCluster) plugin(account string, args ...string) []byte {
 	s.t.Helper()
 	path, err := localtest.Program("kubectl-gpuplan")

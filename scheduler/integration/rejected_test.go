@@ -69,9 +69,9 @@ func (j job) with(claim string) job {
 	return j
 }
 
-// Nobody is evicted from a node that another plugin refuses: the claim goes where the
+// Nobody is evicted from a node that another plugin refuses: the nomination goes where the
 // preemptor's volume is, although the other node's gang has the lower priority.
-func TestClaimFollowsTheVolume(t *testing.T) {
+func TestNominationFollowsTheVolume(t *testing.T) {
 	s := newTestCluster(t, machine{count: 2, mode: "topology"})
 	high, middle := s.priority("high", 100, corev1.PreemptLowerPriority), s.priority("middle", 50, corev1.PreemptLowerPriority)
 	startScheduler(t)

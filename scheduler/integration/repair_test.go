@@ -53,7 +53,7 @@ func (s *testCluster) submitPyTorchJob(name string, workers, gpus int) {
 	})
 }
 
-// events lists the events with a reason about an object of the scene.
+// events lists the events with a reason about an object of the test.
 func (s *testCluster) events(ctx context.Context, name, reason string) []string {
 	s.t.Helper()
 	list, err := api().EventsV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
@@ -224,7 +224,7 @@ func (s *testCluster) publish(node string, machine gpu.Machine) {
 	require.NoError(s.t, err)
 }
 
-// withdraw deletes what was published of the scene's nodes.
+// withdraw deletes what was published of the test's nodes.
 func (s *testCluster) withdraw(ctx context.Context) {
 	s.t.Helper()
 	gpuNodes := cluster.client.Dynamic.Resource(gvr(contract.GPUNodeGroup, contract.GPUNodeVersion, contract.GPUNodeResource))

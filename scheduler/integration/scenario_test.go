@@ -325,7 +325,7 @@ func TestQuota(t *testing.T) {
 	s.awaitBound("second")
 }
 
-// setQuota makes a quota tree with one leaf for the scene's namespace.
+// setQuota makes a quota tree with one leaf for the test's namespace.
 func (s *testCluster) setQuota(limit map[string]any) {
 	s.t.Helper()
 	s.setTree(map[string]any{"name": "root", "children": []any{

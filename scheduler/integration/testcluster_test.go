@@ -95,7 +95,7 @@ func (s *testCluster) addNode(m machine) string {
 	return name
 }
 
-// close takes the scene away, and waits until its pods are gone: a controller may recreate
+// close takes away what the test has made, and waits until its pods are gone: a controller may recreate
 // them as long as the namespace is there, and a scheduler of the next test would place them.
 func (s *testCluster) close() {
 	ctx := context.Background()

@@ -294,7 +294,7 @@ func (w *writer) sendBack(ctx context.Context, e *entry) error {
 	return w.suspend(ctx, e.job)
 }
 
-// start lets units out.
+// start releases units.
 func (w *writer) start(ctx context.Context, entries []*entry) error {
 	if len(entries) == 0 {
 		return nil

@@ -3,7 +3,7 @@
 //
 // Every node of the ElasticQuotaTree has a Queue in namespace kube-queue, found by its
 // annotation. A queued job has a QueueUnit beside it, and is held by its own field
-// suspend until the limits of its leaf, max-jobs among them, let it out (package
+// suspend until the limits of its leaf, max-jobs among them, release it (package
 // admit decides). When its pods do not run in time the job goes back, for a while that
 // doubles each time.
 //

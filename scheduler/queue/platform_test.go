@@ -103,7 +103,7 @@ func newTestCluster(t *testing.T) *testCluster {
 		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("1000Gi"), corev1.ResourcePods: resource.MustParse("1000"),
 	}
 	_, err = client.Typed.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: map[string]string{"scene": s.namespace}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"}},
+		ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: map[string]string{"test": s.namespace}, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"}},
 		Status:     corev1.NodeStatus{Capacity: offers, Allocatable: offers},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -210,7 +210,7 @@ func (s *testCluster) podSpec(b batch) corev1.PodSpec {
 		RestartPolicy:                 corev1.RestartPolicyNever,
 		PriorityClassName:             b.class,
 		TerminationGracePeriodSeconds: new(int64),
-		NodeSelector:                  map[string]string{"scene": s.namespace},
+		NodeSelector:                  map[string]string{"test": s.namespace},
 		Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		Containers: []corev1.Container{{
 			Name: "main", Image: "test",
@@ -218,7 +218,7 @@ func (s *testCluster) podSpec(b batch) corev1.PodSpec {
 		}},
 	}
 	if b.nowhere {
-		spec.NodeSelector = map[string]string{"scene": "none"}
+		spec.NodeSelector = map[string]string{"test": "none"}
 	}
 	return spec
 }
@@ -255,7 +255,7 @@ func (s *testCluster) alpha(name string) {
 	s.t.Helper()
 	object, err := trainingjob.Spec{
 		Namespace: s.namespace, Name: name, Framework: trainingjob.MPI, Alpha: true, Queue: true,
-		SchedulerName: corev1.DefaultSchedulerName, NodeSelector: map[string]string{"scene": s.namespace},
+		SchedulerName: corev1.DefaultSchedulerName, NodeSelector: map[string]string{"test": s.namespace},
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		Roles: map[string]trainingjob.Role{
 			contract.ReplicaLauncher: {Replicas: 1, Image: "test"},
@@ -273,7 +273,7 @@ func (s *testCluster) jobSet(name string) {
 	one := resource.MustParse("1")
 	object, err := trainingjob.Spec{
 		Namespace: s.namespace, Name: name, Framework: trainingjob.JobSet, Queue: true,
-		SchedulerName: corev1.DefaultSchedulerName, NodeSelector: map[string]string{"scene": s.namespace},
+		SchedulerName: corev1.DefaultSchedulerName, NodeSelector: map[string]string{"test": s.namespace},
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		Roles:       map[string]trainingjob.Role{"driver": {Replicas: 1, Image: "test", CPU: one}, "worker": {Replicas: 2, Image: "test", CPU: one}},
 	}.Render()

@@ -200,7 +200,7 @@ children:
 }
 
 // TestOrderWithinASecond fills the line while a controller runs, once more while none
-// does, and lets it out under a third controller. Jobs that a controller saw arrive go
+// does, and releases it under a third controller. Jobs that a controller saw arrive go
 // in the order in which the API server accepted them, whatever happened to them since;
 // those that were found there, by their names.
 func TestOrderWithinASecond(t *testing.T) {
@@ -386,7 +386,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 }
 
 // TestHandOver puts the first controller to sleep, lets a second one take over, and
-// wakes the first: it lets nothing out any more, and ends.
+// wakes the first: it releases nothing any more, and ends.
 func TestHandOver(t *testing.T) {
 	s := newTestCluster(t)
 	s.tree(flatTree("kube-queue/max-jobs: 1"))
@@ -405,7 +405,7 @@ func TestHandOver(t *testing.T) {
 	require.NoError(t, first.Command.Process.Signal(syscall.SIGSTOP))
 	_, before := limits.seen()
 	startController(t)
-	s.await("the second controller to let jobs out", outAtLeast(len(before)+2))
+	s.await("the second controller to release jobs", outAtLeast(len(before)+2))
 	require.NoError(t, first.Command.Process.Signal(syscall.SIGCONT))
 	s.allSucceed(names)
 	most, _ := limits.seen()
@@ -568,7 +568,7 @@ func TestTreeStatus(t *testing.T) {
 	})
 }
 
-// A tree that turns invalid lets nothing out, over a restart too, and says why in its
+// A tree that turns invalid releases nothing, over a restart too, and says why in its
 // condition, in an event and on the units. Its Queues stay.
 func TestTreeTurnsInvalid(t *testing.T) {
 	s := newTestCluster(t)

@@ -21,7 +21,7 @@ func TestSharesOfSeveralGPUs(t *testing.T) {
 		"two equal GPUs":                  {[]int64{10, 10}, 2, 5, 2},
 		"one GPU cannot stand for two":    {[]int64{40, 5}, 2, 5, 1},
 		"one GPU alone":                   {[]int64{40}, 2, 5, 0},
-		"GPUs take turns":                 {[]int64{10, 5, 5}, 2, 5, 2},
+		"each GPU in turn":                {[]int64{10, 5, 5}, 2, 5, 2},
 		"three of four, the last is full": {[]int64{15, 15, 15, 0}, 3, 5, 3},
 	} {
 		room := &Capacity{Mode: placement.ModeShare, pods: 100}

@@ -41,7 +41,7 @@ func TestRackScaleNVLinkDomain(t *testing.T) {
 
 		whole := planner.Plan(v, placementtest.Gang("ml/72", 72, worker)).Placement
 		require.NotNil(t, whole)
-		assert.Equal(t, map[string]int{"rack-0": 72}, domains(whole), "one rack holds it, though the trays of both take turns")
+		assert.Equal(t, map[string]int{"rack-0": 72}, domains(whole), "one rack holds it, though its trays alternate with the other one's")
 		for _, a := range whole.Assignments {
 			assert.Equal(t, gpu.Ring{GBps: 900, NVLinkRings: 18}, a.Ring)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// contested is a random cluster full of gangs of all kinds that claim places from each other:
+// contested is a random cluster full of gangs of all kinds that preempt each other:
 // in domains and beside other pods, elastic ones, shared GPUs, pods that leave, that must not
 // go or that a disruption budget protects, and places that are held for others.
 type contested struct {
@@ -234,7 +234,7 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d claims, %d with several victims, %d of members that are not needed, %d refused, %d reservations, %d beside reservations, %d claims lost",
+	t.Logf("%d nominations, %d with several victims, %d of members that are not needed, %d refused, %d reservations, %d beside reservations, %d nominations lost",
 		reservations, several, shrunk, refused, reserved, held, lost)
 	assert.Greater(t, lost, 10)
 	assert.Greater(t, reservations, 150)

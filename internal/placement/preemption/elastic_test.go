@@ -61,7 +61,7 @@ func TestVictimLosesFirstWhatItDoesNotNeed(t *testing.T) {
 	}
 }
 
-// TestMembersOnTheirWayOutAreNotTakenTwice: claims in turn take other surplus members each, and
+// TestMembersOnTheirWayOutAreNotTakenTwice: nominations in turn take other surplus members each, and
 // a gang that runs on without those that go is not what is left of one.
 func TestMembersOnTheirWayOutAreNotTakenTwice(t *testing.T) {
 	v := placementtest.TopologyView(2)

@@ -43,7 +43,7 @@ import (
 // entitled to its place, because its leaf used more than its minimum with it; any other
 // victim has a lower priority. So what is reclaimed stays, unless amounts in the tree, or
 // what runs, change. A leaf that loses something for members beyond a minimum still uses its
-// minimum of what it borrowed, so it is entitled to nothing of that. Several claims are
+// minimum of what it borrowed, so it is entitled to nothing of that. Several nominations are
 // consistent: each counts what the ones before it hold as taken, and their victims as gone.
 func Reclaim(v *snapshot.View, g placement.Gang) placement.Result {
 	held := v.ReservationOf(g.ID)

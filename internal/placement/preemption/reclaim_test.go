@@ -82,7 +82,7 @@ func TestReclaimTakesWholeGangsFewestFirst(t *testing.T) {
 	assert.Empty(t, back.Victims)
 }
 
-// A claim counts the victims of the one before it as gone, though they still run: so two
+// A nomination counts the victims of the one before it as gone, though they still run: so two
 // leaves that borrow alike lose one gang each. The tree counts cores; that the gangs use
 // GPUs as well, which it does not name, changes nothing.
 func TestReclaimIsFromWhoBorrowsMost(t *testing.T) {

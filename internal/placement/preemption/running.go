@@ -20,7 +20,7 @@ type RunningGang struct {
 	// terminating means that pods of the gang are going already that it needs.
 	terminating bool
 	// surplus is how many members that the gang does not need are victims of their own, beside
-	// this one, turn the place of such a one among them.
+	// this one, rank the position of such a one among them.
 	surplus, rank int
 	// gain is how many members of the packer's gang its end makes room for, no more than
 	// are needed, share the dominant share of its leaf.

@@ -41,7 +41,7 @@ func Fewest(v *snapshot.View, g placement.Gang, candidates []*RunningGang) ([]*R
 	return joined(chosen, candidates), true
 }
 
-// victimsFor bounds the places that are tried for a claim.
+// victimsFor bounds the places that are tried for a nomination.
 const victimsFor = 8
 
 // fewestByNodes is [Fewest] for when only some of the victims may go, and those that would go

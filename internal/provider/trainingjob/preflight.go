@@ -34,7 +34,7 @@ func (r *trainingJob) asked(ctx context.Context, level session.Check) *kube.Clie
 	return client
 }
 
-// preflightChange asks the cluster whether it would let the job in the state be changed.
+// preflightChange asks the cluster whether it would accept a change of the job in the state.
 func (r *trainingJob) preflightChange(ctx context.Context, m, state model, before, after job.Spec) (diags diag.Diagnostics) {
 	level := r.checker(m, after).level
 	client := r.asked(ctx, level)

@@ -50,7 +50,7 @@ type Guard struct {
 	Authorizer    authorizer.Authorizer
 }
 
-// Source is where scenes come from.
+// Source is where snapshots come from.
 type Source struct {
 	Cache *clustercache.Cache
 	// Synced waits until the cache holds the cluster.
@@ -112,7 +112,7 @@ func Handler(source Source) http.Handler {
 	return mux
 }
 
-// respond answers one request from a scene of its own.
+// respond answers one request from a snapshot of its own.
 func (s Source) respond(w http.ResponseWriter, r *http.Request, ask func(*clusterstate.Snapshot, *http.Request) (answer, error)) {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()

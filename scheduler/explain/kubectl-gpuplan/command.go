@@ -68,7 +68,7 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 	return root
 }
 
-// question answers from a scene; namespace is the one that the user works in.
+// question answers from a snapshot; namespace is the one that the user works in.
 type question func(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, args []string) error
 
 // subcommand makes a command that reads the cluster and answers in one of the forms,

@@ -23,7 +23,7 @@ const Name = "GPUPlanAllocate"
 // connection for each call, with a TLS handshake that costs more than the binding.
 const maxCalls = 64
 
-// maxPending bounds the bindings under way and those that wait for their turn before the
+// maxPending bounds the bindings under way and those that wait to begin before the
 // next cycle starts: deciding is faster than binding, and whatever is decided early only
 // waits, with the stack of its goroutine, behind pods that may be less urgent.
 const maxPending = 2 * maxCalls
@@ -51,7 +51,7 @@ type Plugin struct {
 	handle fwk.Handle
 	// calls holds one token per binding under way.
 	calls chan struct{}
-	// pending counts bindings under way and those that wait for their turn; ended
+	// pending counts bindings under way and those that wait to begin; ended
 	// receives when one has ended.
 	pending atomic.Int64
 	ended   chan struct{}

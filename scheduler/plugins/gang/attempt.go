@@ -207,7 +207,7 @@ func (p *Plugin) cause(d clustercache.Decision) string {
 	case d.EvictedFor != "":
 		return causeEvicted
 	case d.Result.Reservation != nil:
-		return "Claim"
+		return "Preempting"
 	case d.Result.Placement != nil:
 		return "Full" + p.refusalText(d.Key) // it runs in part
 	}
@@ -352,7 +352,7 @@ func mark(set *map[string]bool, node string) {
 	(*set)[node] = true
 }
 
-// activateAfter lets a gang in after a pause.
+// activateAfter activates a gang after a pause.
 func (p *Plugin) activateAfter(ctx context.Context, key string, pause time.Duration) {
 	if pause == 0 {
 		p.activate(ctx, key)

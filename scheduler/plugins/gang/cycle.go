@@ -137,8 +137,8 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 	return nil, unschedulable("members of a gang are placed together")
 }
 
-// Reserve notes that the member holds its place in the scheduler's cache, and lets the one
-// in that comes after it.
+// Reserve notes that the member holds its place in the scheduler's cache, and activates the
+// one that comes after it.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) *fwk.Status {
 	s := assumedIn(state)
 	if s == nil {

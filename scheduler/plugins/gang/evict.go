@@ -32,10 +32,10 @@ const (
 	refusedAfter = 3
 )
 
-// preempt makes those leave whose places a gang has claimed. The place is reserved in the view
+// preempt evicts the victims of a gang with a nomination. The place is reserved in the view
 // already. First the API server is asked, in a dry run, whether it lets all victims go. Then the
 // gang's members are nominated for their nodes, so that a scheduler
-// that starts knows of the claim; then every victim gets the standard condition and an
+// that starts knows of the nomination; then every victim gets the standard condition and an
 // event that names the preemptor, and is deleted. A gang for which nobody has to leave loses
 // the nominations that it had, also one that has a reservation until others end: that place may
 // move, and other plugins would count it where it was.

@@ -96,7 +96,7 @@ func (p *Plugin) beginRecording(key string, state inventory.GangState) wait {
 	return why
 }
 
-// endRecording lets the gang in, if it would have been meanwhile.
+// endRecording activates the gang, if it would have been activated meanwhile.
 func (p *Plugin) endRecording() {
 	p.mu.Lock()
 	key, interrupted := p.recording, p.interrupted

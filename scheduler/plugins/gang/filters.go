@@ -184,8 +184,8 @@ func attached(v corev1.Volume) bool {
 
 // dryRunFilters returns what other plugins reject of a decision, or else the order in which its
 // members can take their places. Members of a role are one shape: PreFilter runs once for
-// each, Filter for each member on its node, beside the members before it. The planner's turns
-// are tried first, and the first pod where there are none; a member that is refused tries again
+// each, Filter for each member on its node, beside the members before it. The planner's order
+// is tried first, and the first pod where there is none; a member that is refused tries again
 // after the others.
 func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, firstPod *corev1.Pod) (rejections, []string, *blocked, error) {
 	r := &filterDryRun{Plugin: p, roles: map[string]*roleState{}, nodes: map[string]fwk.NodeInfo{}, placed: map[string]map[string]int{}, found: rejections{}}

@@ -16,7 +16,7 @@ import (
 // derived again from the API server.
 type gang struct {
 	key string
-	// created is when the pod was created that was seen first, in Unix nanoseconds: the gang's turn in
+	// created is when the pod was created that was seen first, in Unix nanoseconds: the gang's position in
 	// kube-scheduler's queue, where it must not change.
 	created int64
 	entry   entry
@@ -44,7 +44,7 @@ type gang struct {
 	// gang stays out after it.
 	failed *attempt
 	pause  time.Duration
-	// asked is the place held for the gang that other plugins do not refuse, nil when they have not
+	// asked is the reserved place that other plugins do not refuse, nil when they have not
 	// been asked; where they refuse every one, none is held until reservesAgain, and the next time
 	// they do the pause is longer.
 	asked         *placement.Placement
@@ -122,12 +122,12 @@ func (g *gang) fail(r *attempt) {
 	r.backoff = g.pause
 }
 
-// isNext reports whether it is a member's turn. The plugin's lock must be held.
+// isNext reports whether a member is the next to be reserved. The plugin's lock must be held.
 func (r *attempt) isNext(s *assumedPod) bool {
 	return !r.ordered || r.phase != phaseReserving || s.position <= r.reserved
 }
 
-// nextPod is the assumed pod whose turn it is, nil when there is none or any may come.
+// nextPod is the assumed pod that is reserved next, nil when there is none or any may come.
 func (r *attempt) nextPod() *assumedPod {
 	if r.ordered && r.phase == phaseReserving {
 		for _, s := range r.pods {

@@ -64,7 +64,7 @@ func TestGangIsAssumedTogether(t *testing.T) {
 	assert.NotContains(t, b.plugin.gangs, "ns/job")
 }
 
-// The leader of a gang that may run with fewer members need not be among those planned.
+// The first pod of a gang that may run with fewer members need not be among those planned.
 func TestFirstPodIsPlacedWithout(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 8)
@@ -224,7 +224,7 @@ func TestRejectedNodeIsExcluded(t *testing.T) {
 	refuse()
 	assert.Empty(t, b.handle.takeActivated(), "a second look after a pause")
 	assert.Equal(t, []time.Duration{retryDelay}, b.elapse())
-	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
+	assert.Len(t, b.handle.takeActivated(), 1, "a first pod comes back")
 	refuse()
 	assert.Len(t, b.handle.takeActivated(), 1)
 
@@ -637,7 +637,7 @@ func TestBindingThatWorkedAllTheSame(t *testing.T) {
 	}
 }
 
-// A replica that stands by has a leader in mind that the leading scheduler binds.
+// A replica that stands by has a first pod in mind that the leading scheduler binds.
 func TestFirstPodBoundByAnotherScheduler(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 8)
@@ -677,34 +677,34 @@ func TestBlockedByAnotherPlugin(t *testing.T) {
 	_, status := b.cycle(pods[1])
 	require.True(t, status.IsWait())
 	nodes := framework.NewDefaultNodeToStatus()
-	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "claim not found"))
+	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "volume claim not found"))
 	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
 	assert.True(t, b.handle.waiting["job-1"].rejected)
 	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "claim not found")
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "volume claim not found")
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
 	_, status = b.cycle(pods[0])
 	assert.True(t, status.IsWait())
 }
 
-// A gang whose leader another plugin refuses whatever the node, and is deleted then, is led by
+// A gang whose first pod another plugin refuses whatever the node, and is deleted then, is led by
 // another of its pods.
 func TestBlockedFirstPodIsReplaced(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 1)
 	b.submit(pods)
 	nodes := framework.NewDefaultNodeToStatus()
-	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "claim not found"))
+	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "volume claim not found"))
 	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
 	b.work()
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "claim not found")
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "volume claim not found")
 	b.plugin.work.add(b.cache.RemovePod(pods[0].UID))
 	b.work()
 	again := pods[0].DeepCopy()
 	again.UID = "again"
 	b.handle.takeActivated()
 	b.submit([]*corev1.Pod{again})
-	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes")
+	assert.Len(t, b.handle.takeActivated(), 1, "a first pod comes")
 	for _, pod := range []*corev1.Pod{again, pods[1]} {
 		_, status := b.cycle(pod)
 		assert.False(t, status.IsRejected(), status.Message())
@@ -719,7 +719,7 @@ func TestBlockedFirstPodStays(t *testing.T) {
 	_, status := b.cycle(pods[1])
 	require.True(t, status.IsWait())
 	nodes := framework.NewDefaultNodeToStatus()
-	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "claim not found"))
+	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "volume claim not found"))
 	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
 	b.plugin.reconcile(t.Context(), "ns/job") // its members are charged still
 	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
@@ -764,7 +764,7 @@ func TestQueueOrder(t *testing.T) {
 	}
 	later := start.Add(time.Hour)
 	assert.True(t, b.plugin.Less(info(urgent[0], later), info(early[0], start)))
-	assert.True(t, b.plugin.Less(info(early[1], later), info(late[0], start)), "members share the gang's turn")
+	assert.True(t, b.plugin.Less(info(early[1], later), info(late[0], start)), "members share the gang's position")
 	assert.False(t, b.plugin.Less(info(late[0], start), info(early[1], later)))
 	assert.True(t, b.plugin.Less(info(early[1], start), info(early[0], later)))
 
@@ -786,7 +786,7 @@ func TestQueueOrder(t *testing.T) {
 }
 
 // TestGangThatMissingOneMemberAfterARestart: the member is planned in another pod's cycle, and
-// activated although the queue took another pod of the gang for its leader.
+// activated although the queue took another pod of the gang for its first.
 func TestGangThatMissingOneMemberAfterARestart(t *testing.T) {
 	b := newBench(t, "n0", "n1")
 	pods := b.gangPods("a", 5, 4)

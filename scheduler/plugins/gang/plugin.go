@@ -227,7 +227,7 @@ func (p *Plugin) Less(a, b fwk.QueuedPodInfo) bool {
 	return keyA < keyB
 }
 
-// position is the turn of a gang's member in its attempt, 0 when any may come.
+// position is where a gang's member comes in its attempt, 0 when any may come.
 func (p *Plugin) position(key string, pod *corev1.Pod) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

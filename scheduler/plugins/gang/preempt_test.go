@@ -238,7 +238,7 @@ func TestPreemptionAfterRestart(t *testing.T) {
 	assert.Equal(t, "b", node)
 }
 
-// A claim that cannot be had any more leaves no nominations behind, and others get what
+// A nomination whose place cannot be had any more leaves no nominations behind, and others get what
 // it held.
 func TestNominationIsGivenUp(t *testing.T) {
 	b := newBench(t, "a", "b")

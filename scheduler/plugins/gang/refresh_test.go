@@ -184,7 +184,7 @@ func TestTextsThatAreOverwrittenMeanwhile(t *testing.T) {
 }
 
 // What waiting gangs are told follows the cluster, be it room that is taken or a node that
-// goes, and be the gang without hope; and nothing is done while nothing changes.
+// goes, an infeasible gang's too; and nothing is done while nothing changes.
 func TestTextsFollowTheCluster(t *testing.T) {
 	b := newBench(t, "a", "b")
 	b.plugin.reserveAfter = -1

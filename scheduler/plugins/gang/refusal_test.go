@@ -204,7 +204,7 @@ func TestPodThatIsRefusedInEarnestOnly(t *testing.T) {
 	}
 }
 
-// A claim that nobody knows as given up, because its victim may be deleted again by then, evicts after all.
+// A nomination that nobody knows as given up, because its victim may be deleted again by then, evicts after all.
 func TestRefusalThatIsOverAtOnce(t *testing.T) {
 	b := newBench(t, "a")
 	low := b.runs("low", "a", 1, 8, 0)

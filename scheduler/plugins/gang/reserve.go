@@ -64,7 +64,7 @@ func (p *Plugin) reserve(keys []string) (changed bool) {
 	return p.cache.ReserveBlocked(due, limits)
 }
 
-// admitReserved lets the gangs in that wait with a place about which other plugins have not been
+// admitReserved activates the gangs that wait with a place about which other plugins have not been
 // asked: that needs a cycle ([Plugin.askAboutReserved]).
 func (p *Plugin) admitReserved(ctx context.Context) {
 	for _, key := range slices.Sorted(maps.Keys(p.cache.Reserved())) {
@@ -126,7 +126,7 @@ func (g *gang) hasAsked(r placement.Reservation) bool {
 	return g.asked != nil && reflect.DeepEqual(*g.asked, r.Placement)
 }
 
-// reserveAgainLater has no place held for a gang for a while.
+// reserveAgainLater keeps a gang without a reservation for a while.
 func (p *Plugin) reserveAgainLater(key string) {
 	p.mu.Lock()
 	g, ok := p.gangs[key]
@@ -177,7 +177,7 @@ func (p *Plugin) patienceOf(key string) time.Duration {
 	return p.reserveAfter
 }
 
-// reserveLater has a place held for a gang when it has waited long enough.
+// reserveLater gives a gang a reservation when it has waited long enough.
 func (p *Plugin) reserveLater(key string) {
 	switch pause := p.patienceOf(key); {
 	case p.reserveAfter < 0:

@@ -113,7 +113,7 @@ func TestGangThatGetsItsLastMemberFromAnother(t *testing.T) {
 }
 
 // The worker may look at a gang just when an attempt of it ends. It must not take the gang for one
-// that runs because its members were charged a moment ago: nobody would let it in again.
+// that runs because its members were charged a moment ago: nobody would activate it again.
 func TestGangIsNotDoneWhenARoundEnds(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 1)
@@ -137,7 +137,7 @@ func TestGangIsNotDoneWhenARoundEnds(t *testing.T) {
 	b.plugin.mu.Unlock()
 	<-settled
 	b.plugin.activate(t.Context(), "ns/job")
-	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
+	assert.Len(t, b.handle.takeActivated(), 1, "a first pod comes back")
 }
 
 // The same holds while a gang is being planned: its members are charged before they are assumed.
@@ -217,7 +217,7 @@ func TestNobodyIsPlannedWhileAnAttemptAborts(t *testing.T) {
 	}
 	assert.Equal(t, 3, freed)
 	assert.Equal(t, []time.Duration{retryDelay}, b.elapse())
-	assert.Len(t, b.handle.takeActivated(), 1, "a leader comes back")
+	assert.Len(t, b.handle.takeActivated(), 1, "a first pod comes back")
 }
 
 // A member that is deleted ends its attempt.

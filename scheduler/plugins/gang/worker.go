@@ -14,7 +14,7 @@ import (
 )
 
 // refreshAfter is how long what gangs are told may be behind the cluster: room that is
-// taken changes no decision, only counts. What may let a gang in is looked at at once.
+// taken changes no decision, only counts. What may give a gang a place is looked at at once.
 const refreshAfter = 30 * time.Second
 
 // besideAfter bounds how often gangs are tried again because pods are placed near which they may have to
@@ -246,7 +246,7 @@ func (p *Plugin) activationMissed(g *gang) {
 	}
 }
 
-// retry lets a waiting gang in when it fits now, as consider says, and else notes why not.
+// retry activates a waiting gang when it fits now, as consider says, and else notes why not.
 func (p *Plugin) retry(ctx context.Context, key string, consider func(string, clustercache.Limits) (clustercache.Decision, bool)) {
 	rejected, _ := p.rejectedFor(key)
 	begin := time.Now()

@@ -172,7 +172,7 @@ func (p *Plugin) activate(ctx context.Context, pod *corev1.Pod) {
 
 func name(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// wake lets pods that wait for quota in.
+// wake activates the pods that wait for quota.
 func (p *Plugin) wake(ctx context.Context) {
 	p.mu.Lock()
 	pods := p.waiting

@@ -62,7 +62,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	status := p.cache.GangStatus(key, pod.UID)
 	switch {
 	case !status.Known:
-		return unschedulable("it has just appeared") // the worker activates it when the view has it
+		return unschedulable("the scheduler has not taken the pod into its view yet") // the worker activates it when the view has it
 	case status.MissingText != "":
 		return unschedulable("%s", status.MissingText)
 	case status.Late && (!status.Runs || len(g.assumed) > 0):
@@ -79,7 +79,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	case g.entry == entryLed && g.firstPod != pod.UID:
 		return unschedulable("it follows the other pods of gang %s", key)
 	case p.interrupt(key):
-		return unschedulable("what gang %s waited for is being written", key)
+		return unschedulable("the scheduler is still writing what gang %s waited for", key)
 	}
 	g.enter(pod.UID)
 	return nil

@@ -119,7 +119,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 	if !planned {
 		switch key, managed := p.cache.Manage(pod); {
 		case managed && key == "":
-			return nil, unschedulable("it has just appeared") // the quota plugin activates it again
+			return nil, unschedulable("the scheduler has not taken the pod into its view yet") // the quota plugin activates it again
 		case managed:
 			p.work.add(clusterstate.Change{Gang: key})
 			return nil, unschedulable("from now on it is planned by the rules of the quota tree")

@@ -21,7 +21,7 @@ import (
 func TestPodsWaitForTheirGang(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 3, 1)
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "just appeared")
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "the scheduler has not taken the pod into its view yet")
 	b.submit(pods[:2])
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "1 more pod of gang ns/job must appear")
 	b.submit(pods[2:])
@@ -311,7 +311,7 @@ func TestGangIsNotActivatedWhileItsVerdictIsWritten(t *testing.T) {
 	b.end(before[0])
 	assert.True(t, b.plugin.isInterrupted())
 	assert.Empty(t, b.handle.takeActivated())
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), job[0]).Message(), "being written")
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), job[0]).Message(), "the scheduler is still writing what gang")
 	b.plugin.endRecording()
 	b.work()
 	assert.Equal(t, []string{"job-0"}, b.handle.takeActivated())

@@ -21,7 +21,7 @@ func TestPodIsManaged(t *testing.T) {
 		b.work()
 		return status.Message()
 	}
-	assert.Contains(t, refuse(), "just appeared")
+	assert.Contains(t, refuse(), "the scheduler has not taken the pod into its view yet")
 	b.plugin.work.add(b.cache.SetPod(pod))
 	assert.Contains(t, refuse(), "rules of the quota tree")
 	assert.Equal(t, []string{"plain"}, b.handle.takeActivated())

@@ -95,7 +95,7 @@ func (p *Plugin) PreFilter(ctx context.Context, _ fwk.CycleState, pod *corev1.Po
 	}
 	if p.cache.Unseen(pod) {
 		p.after(retryInterval, func() { p.activate(ctx, pod) })
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "it has just appeared")
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the scheduler has not taken the pod into its view yet")
 	}
 	if !p.release(ctx, pod) {
 		p.after(verifyAgain, func() { p.activate(ctx, pod) })

@@ -137,7 +137,7 @@ func TestPodThatHasJustAppeared(t *testing.T) {
 	p.after = func(_ time.Duration, f func()) { due = append(due, f) }
 	pod := newPod("pod", twoCPU)
 	_, status := p.PreFilter(t.Context(), framework.NewCycleState(), pod, nil)
-	assert.Contains(t, status.Message(), "just appeared")
+	assert.Contains(t, status.Message(), "the scheduler has not taken the pod into its view yet")
 	require.Len(t, due, 1)
 	due[0]()
 	assert.Equal(t, []string{"ns/pod"}, handle.activated)

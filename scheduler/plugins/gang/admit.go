@@ -41,7 +41,7 @@ func lateIn(state *inventory.GangState) map[types.UID]bool {
 	return late
 }
 
-// PreEnqueue lets a planned pod into the queue when it is assumed, or when it leads
+// PreEnqueue lets a planned pod into the queue when it is assumed, or when it is the first of
 // a gang that is complete and may fit. It is called under the queue's lock.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	key, planned := p.cache.PlanKey(pod)
@@ -70,13 +70,13 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	case status.Late:
 		return nil
 	case len(pod.Spec.SchedulingGates) > 0:
-		return unschedulable("it has the scheduling gate %s", pod.Spec.SchedulingGates[0].Name) // it is not to lead its gang
+		return unschedulable("it has the scheduling gate %s", pod.Spec.SchedulingGates[0].Name) // it is not to be the first of its gang
 	case g.keepsOut(pod.UID):
 		return unschedulable("%s", g.why.text)
 	case status.Expected > 0 && g.waited < status.Present:
 		p.await(g, status.Present)
 		return unschedulable("up to %d more pods of gang %s are about to appear", status.Expected, key)
-	case g.entry == entryLed && g.firstPod != pod.UID:
+	case g.entry == entryEntered && g.firstPod != pod.UID:
 		return unschedulable("it follows the other pods of gang %s", key)
 	case p.interrupt(key):
 		return unschedulable("the scheduler is still writing what gang %s waited for", key)

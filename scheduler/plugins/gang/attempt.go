@@ -367,7 +367,7 @@ func (p *Plugin) free(s *assumedPod) {
 	p.cache.Forget(s.pod.UID)
 }
 
-// block notes that another plugin refuses a pod whatever the node. The pod leads its
+// block notes that another plugin refuses a pod whatever the node. The pod is the first of its
 // gang from then on, because that plugin's events bring only this pod back.
 func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason string) {
 	p.mu.Lock()

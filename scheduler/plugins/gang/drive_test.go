@@ -220,7 +220,7 @@ func (d *drive) anything() {
 func (d *drive) check() {
 	for key, g := range d.plugin.gangs {
 		require.Equal(d, g.waits(), g.why.text != "", key)
-		require.Equal(d, g.entry == entryLed || g.entry == entryBlocked, g.firstPod != "", key)
+		require.Equal(d, g.entry == entryEntered || g.entry == entryBlocked, g.firstPod != "", key)
 		require.NotEqual(d, phaseClosing, attemptPhase(g), "an attempt is closed at once")
 		if g.attempt != nil {
 			for _, s := range g.attempt.pods {

@@ -20,7 +20,7 @@ type gang struct {
 	// kube-scheduler's queue, where it must not change.
 	created int64
 	entry   entry
-	// firstPod leads the gang where a pod does, "" else.
+	// firstPod is the one whose cycle plans the gang, "" for none.
 	firstPod types.UID
 	// why says why the gang waits; its text is "" while it does not.
 	why wait

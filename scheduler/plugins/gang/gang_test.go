@@ -26,7 +26,7 @@ func TestPodsWaitForTheirGang(t *testing.T) {
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "1 more pod of gang ns/job must appear")
 	b.submit(pods[2:])
 
-	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[2]).IsSuccess(), "the last to appear leads")
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[2]).IsSuccess(), "the last to appear is the first")
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[0]).Message(), "follows")
 
 	stock := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "stock"}}
@@ -668,7 +668,7 @@ func TestPodAppearsWhenItsGangIsDone(t *testing.T) {
 	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
 }
 
-// A pod that another plugin refuses whatever the node leads its gang back in when that
+// A pod that another plugin refuses whatever the node comes back first when that
 // plugin's events say so.
 func TestBlockedByAnotherPlugin(t *testing.T) {
 	b := newBench(t, "a")
@@ -711,7 +711,7 @@ func TestBlockedFirstPodIsReplaced(t *testing.T) {
 	}
 }
 
-// An attempt that a plugin's refusal has ended does not hide who leads the gang from then on.
+// An attempt that a plugin's refusal has ended does not hide which pod is the first of the gang from then on.
 func TestBlockedFirstPodStays(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 1)

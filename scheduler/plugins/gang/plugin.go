@@ -283,7 +283,7 @@ func (p *Plugin) activate(ctx context.Context, key string) {
 }
 
 // enqueue moves pods of a gang to the queue, where PreEnqueue decides about each: its
-// assumed members, or else one that leads it, and pods that wait for it to run. The
+// assumed members, or else its first pod, and pods that wait for it to run. The
 // lock must not be held.
 func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangState) {
 	p.mu.Lock()
@@ -294,7 +294,7 @@ func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangSt
 	}
 	pods := map[string]*corev1.Pod{}
 	add := func(pod *corev1.Pod) { pods[pod.Namespace+"/"+pod.Name] = pod }
-	leads := len(g.assumed) == 0 && g.entry == entryOpen
+	first := len(g.assumed) == 0 && g.entry == entryOpen
 	for _, role := range state.Gang.Roles {
 		for _, name := range role.Members {
 			pod := state.Pods[name]
@@ -306,9 +306,9 @@ func (p *Plugin) enqueue(ctx context.Context, key string, state inventory.GangSt
 			case pod.Spec.NodeName != "":
 			case role.Late:
 				add(pod)
-			case g.firstPod == pod.UID || leads:
+			case g.firstPod == pod.UID || first:
 				add(pod)
-				leads = false
+				first = false
 			}
 		}
 	}

@@ -109,7 +109,7 @@ func TestGangThatGetsItsLastMemberFromAnother(t *testing.T) {
 	b.handle.takeActivated()
 	b.plugin.Unreserve(t.Context(), b.states[pods[0].UID], pods[0], at)
 	b.work()
-	assert.Contains(t, b.handle.takeActivated(), "job-1", "leads the other gang")
+	assert.Contains(t, b.handle.takeActivated(), "job-1", "the first of the other gang")
 }
 
 // The worker may look at a gang just when an attempt of it ends. It must not take the gang for one

@@ -14,10 +14,10 @@ import (
 type entry string
 
 const (
-	// entryOpen: the next pod that asks enters, and leads the gang.
+	// entryOpen: the next pod that asks enters, as the first of its gang.
 	entryOpen entry = "Open"
-	// entryLed: the first pod is in the queue or in its cycle, and no other enters.
-	entryLed entry = "Led"
+	// entryEntered: the first pod is in the queue or in its cycle, and no other enters.
+	entryEntered entry = "Entered"
 	// entryWaiting: none enters. The gang does not fit, and the worker tries it again.
 	entryWaiting entry = "Waiting"
 	// entryBlocked: only the first pod enters. Another plugin refuses it whatever the node, and that
@@ -44,8 +44,8 @@ const (
 
 // entries are the transitions of a gang's entry. An event without an arrow changes nothing.
 var entries = transitions[entry]{
-	{entryOpen, enters, entryLed}, {entryOpen, rejected, entryWaiting}, {entryOpen, refused, entryBlocked},
-	{entryLed, rejected, entryWaiting}, {entryLed, refused, entryBlocked}, {entryLed, leaves, entryOpen}, {entryLed, placed, entryOpen},
+	{entryOpen, enters, entryEntered}, {entryOpen, rejected, entryWaiting}, {entryOpen, refused, entryBlocked},
+	{entryEntered, rejected, entryWaiting}, {entryEntered, refused, entryBlocked}, {entryEntered, leaves, entryOpen}, {entryEntered, placed, entryOpen},
 	{entryWaiting, fits, entryOpen}, {entryWaiting, placed, entryOpen},
 	{entryBlocked, rejected, entryWaiting}, {entryBlocked, leaves, entryOpen}, {entryBlocked, placed, entryOpen},
 }
@@ -115,7 +115,7 @@ func (g *gang) wait(why wait, state *inventory.GangState) {
 	g.answers.Store(g.key, &answer{text: why.text, late: lateIn(state)})
 }
 
-// refuse notes that another plugin refuses a pod whatever the node. That pod leads the gang
+// refuse notes that another plugin refuses a pod whatever the node. That pod is the first of the gang
 // from then on. A gang that waits for a place goes on waiting for it.
 func (g *gang) refuse(pod types.UID, why wait) (noted bool) {
 	if g.entry == entryWaiting {
@@ -140,7 +140,7 @@ func (g *gang) loseFirst() {
 	}
 }
 
-// place notes that members have got places: they enter by these, and others may lead again.
+// place notes that members have got places: they enter by these, and another may be the first again.
 func (g *gang) place() {
 	g.on(placed)
 	g.firstPod, g.why = "", wait{}

@@ -29,7 +29,7 @@ func (s slowGang) entry() entry {
 	case s.refused:
 		return entryBlocked
 	case s.first != "":
-		return entryLed
+		return entryEntered
 	}
 	return entryOpen
 }
@@ -96,7 +96,7 @@ func TestEntry(t *testing.T) {
 			}
 			for i := range 3 {
 				other := types.UID(fmt.Sprint("pod-", i))
-				enters := !g.keepsOut(other) && (g.entry != entryLed || g.firstPod == other)
+				enters := !g.keepsOut(other) && (g.entry != entryEntered || g.firstPod == other)
 				require.Equal(t, slow.mayEnter(other), enters, "seed %d, step %d: %s", seed, step, on)
 			}
 			if before != g.entry {

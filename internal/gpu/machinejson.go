@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 )
 
 // machineFile is the JSON form of a [Machine]. Fields of a file that it does not
@@ -113,9 +115,7 @@ func (m *Machine) UnmarshalJSON(data []byte) error {
 	for name, links := range f.NICs {
 		m.NICs = append(m.NICs, NIC{Name: name, Links: links})
 	}
-	slices.SortFunc(m.NICs, func(a, b NIC) int {
-		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(m.NICs, func(a, b NIC) int { return natural.Compare(a.Name, b.Name) })
 	return nil
 }
 

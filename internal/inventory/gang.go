@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
@@ -409,7 +410,7 @@ func gang(members []Member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return placement.CompareNatural(names[a], names[b]) })
+	slices.SortFunc(order, func(a, b int) int { return natural.Compare(names[a], names[b]) })
 
 	keys := selectedBy(members)
 	g := placement.Gang{ID: GangID(pods[0]), Minimum: c.Minimum, Preemptible: true}
@@ -474,7 +475,7 @@ func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Pro
 			planned = append(planned, placement.Planned{Member: member, Node: n.Node, GPUs: gpus, RingGBps: n.RingGBps})
 		}
 	}
-	slices.SortFunc(planned, func(a, b placement.Planned) int { return placement.CompareNatural(a.Member, b.Member) })
+	slices.SortFunc(planned, func(a, b placement.Planned) int { return natural.Compare(a.Member, b.Member) })
 	return planned, nil
 }
 

@@ -66,22 +66,6 @@ func TestTolerations(t *testing.T) {
 	assert.Equal(t, "team:NoExecute", Taint{Key: "team", Effect: "NoExecute"}.String())
 }
 
-func TestNaturalOrder(t *testing.T) {
-	ordered := []string{"", "a", "a1", "a2", "a10", "a10b", "b", "b0.9", "b0.10", "b00.10"}
-	for i, x := range ordered {
-		for j, y := range ordered {
-			switch c := CompareNatural(x, y); {
-			case i < j:
-				assert.Negative(t, c, "%q %q", x, y)
-			case i > j:
-				assert.Positive(t, c, "%q %q", x, y)
-			default:
-				assert.Zero(t, c)
-			}
-		}
-	}
-}
-
 func TestProblemsOfRequests(t *testing.T) {
 	cases := map[string]Request{
 		"negative amount":    {Resources: Resources{MilliCPU: -1}},

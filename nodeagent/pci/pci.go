@@ -3,7 +3,6 @@
 package pci
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 )
 
 // NICs returns the RDMA network devices under a sysfs tree, normally "/sys", with
@@ -43,9 +43,7 @@ func NICs(sysfs string, gpus []gpu.GPU) ([]gpu.NIC, error) {
 		}
 		nics = append(nics, nic)
 	}
-	slices.SortFunc(nics, func(a, b gpu.NIC) int {
-		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name)) // mlx5_2 before mlx5_10
-	})
+	slices.SortFunc(nics, func(a, b gpu.NIC) int { return natural.Compare(a.Name, b.Name) })
 	return nics, nil
 }
 

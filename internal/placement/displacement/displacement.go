@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
@@ -73,7 +74,7 @@ func Of(v, changed *snapshot.View, gangs ...placement.Gang) []Gang {
 		slices.Sort(s.Pods)
 		sorted = append(sorted, *s)
 	}
-	slices.SortFunc(sorted, func(a, b Gang) int { return placement.CompareNatural(a.Gang, b.Gang) })
+	slices.SortFunc(sorted, func(a, b Gang) int { return natural.Compare(a.Gang, b.Gang) })
 	return sorted
 }
 
@@ -99,7 +100,7 @@ func resettle(v *snapshot.View, left *snapshot.View, displaced []*Gang, gangs []
 
 // of returns the gang with its pods as members, of which those that are lost do not run.
 func of(g placement.Gang, pods []*placement.Pod, lost []string) placement.Gang {
-	slices.SortFunc(pods, func(a, b *placement.Pod) int { return placement.CompareNatural(a.ID, b.ID) })
+	slices.SortFunc(pods, func(a, b *placement.Pod) int { return natural.Compare(a.ID, b.ID) })
 	known := g.Roles
 	g.Roles, g.Running, g.Minimum, g.Subgroups = nil, nil, 0, nil
 	for _, p := range pods {
@@ -130,7 +131,7 @@ func inVictimOrder(v *snapshot.View) []*placement.Pod {
 		return cmp.Or(
 			cmp.Compare(a.Priority, b.Priority),
 			cmp.Compare(b.Start(), a.Start()),
-			placement.CompareNatural(b.ID, a.ID),
+			natural.Compare(b.ID, a.ID),
 		)
 	})
 	return pods

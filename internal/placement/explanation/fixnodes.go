@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/admission"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
@@ -45,7 +46,7 @@ func (f *fixer) uncordons() []placement.Fix {
 	for i, position := range cordoned[:least] {
 		names[i] = f.Nodes[position].Name
 	}
-	slices.SortFunc(names, placement.CompareNatural)
+	slices.SortFunc(names, natural.Compare)
 	return []placement.Fix{{
 		Kind: placement.FixUncordon, Target: strings.Join(names, ", "), From: "cordoned", To: "schedulable",
 		Text: fmt.Sprintf("uncordoning %s %s", map[bool]string{true: "node", false: "nodes"}[least == 1], strings.Join(names, ", ")),

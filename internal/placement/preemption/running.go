@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
@@ -69,7 +70,7 @@ func RunningGangs(v *snapshot.View, gang string, takes func(*placement.Pod) bool
 			others = append(others, r)
 		}
 	}
-	slices.SortFunc(leaving, func(a, b *RunningGang) int { return placement.CompareNatural(a.Gang, b.Gang) })
+	slices.SortFunc(leaving, func(a, b *RunningGang) int { return natural.Compare(a.Gang, b.Gang) })
 	return leaving, others
 }
 
@@ -97,7 +98,7 @@ func sortVictims(v *snapshot.View, list []*RunningGang, p *packing.Packer, tree 
 			cmp.Compare(len(a.pods), len(b.pods)),
 			cmp.Compare(b.share, a.share),
 			cmp.Compare(b.startedAt, a.startedAt),
-			placement.CompareNatural(a.Gang, b.Gang),
+			natural.Compare(a.Gang, b.Gang),
 			cmp.Compare(b.rank, a.rank),
 		)
 	})
@@ -117,7 +118,7 @@ func SortEnds(v *snapshot.View, list []*RunningGang, p *packing.Packer) {
 			trueFirst(a.terminating, b.terminating),
 			cmp.Compare(b.gain, a.gain),
 			cmp.Compare(len(a.pods), len(b.pods)),
-			placement.CompareNatural(a.Gang, b.Gang),
+			natural.Compare(a.Gang, b.Gang),
 		)
 	})
 }

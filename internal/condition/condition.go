@@ -1,4 +1,5 @@
-// Package condition reads and writes conditions of objects. Several parts of the programs
+// Package condition reads and writes conditions of objects, and is where each condition that
+// the programs write is made. Several parts of the programs
 // write one condition each of an object, at the same time. Server-side apply keeps them
 // apart: a writer owns its condition and does not send the others, of which it may have
 // seen an old state.
@@ -7,80 +8,69 @@ package condition
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 )
 
-// List reads the conditions of an object.
-func List(object *unstructured.Unstructured) ([]metav1.Condition, error) {
-	var have struct {
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
-	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &have); err != nil {
+// Find reads the condition of a type, nil when the object has none. What others have
+// written beside it does not matter.
+func Find(object *unstructured.Unstructured, conditionType string) (*metav1.Condition, error) {
+	list, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
+	if err != nil {
 		return nil, fmt.Errorf("read the conditions of %s: %w", title(object), err)
 	}
-	return have.Status.Conditions, nil
-}
-
-// Find reads the condition of a type, nil when the object has none.
-func Find(object *unstructured.Unstructured, conditionType string) (*metav1.Condition, error) {
-	have, err := List(object)
-	return meta.FindStatusCondition(have, conditionType), err
-}
-
-// Set returns conditions with one of them as it is now. Its LastTransitionTime stays while
-// its status does.
-func Set(have []metav1.Condition, c metav1.Condition) []metav1.Condition {
-	next := slices.Clone(have)
-	meta.SetStatusCondition(&next, c)
-	return next
-}
-
-// Fields are conditions in the form that an object's status has them in.
-func Fields(conditions []metav1.Condition) (list []any) {
-	for _, c := range conditions {
-		fields := map[string]any{
-			"type": c.Type, "status": string(c.Status), "reason": c.Reason, "message": c.Message,
-			"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+	for _, entry := range list {
+		fields, ok := entry.(map[string]any)
+		if !ok || fields["type"] != conditionType {
+			continue
 		}
-		if c.ObservedGeneration != 0 {
-			fields["observedGeneration"] = c.ObservedGeneration
+		have := new(metav1.Condition)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, have); err != nil {
+			return nil, fmt.Errorf("read condition %s of %s: %w", conditionType, title(object), err)
 		}
-		list = append(list, fields)
+		return have, nil
 	}
-	return list
+	return nil, nil
 }
 
-// Patch is what server-side apply takes to write one condition of an object, nil when the
-// object says the same. LastTransitionTime stays as it is in object while the status does.
-func Patch(object *unstructured.Unstructured, c metav1.Condition) (*unstructured.Unstructured, error) {
-	have, err := List(object)
-	if err != nil {
-		return nil, err
+// Next is a condition as it is to be written over the one before, nil for none. Its
+// LastTransitionTime stays while its status does.
+func Next(before *metav1.Condition, c metav1.Condition) metav1.Condition {
+	switch {
+	case before != nil && before.Status == c.Status:
+		c.LastTransitionTime = before.LastTransitionTime
+	case c.LastTransitionTime.IsZero():
+		c.LastTransitionTime = metav1.Now()
 	}
-	before := meta.FindStatusCondition(have, c.Type)
-	if before != nil && before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message {
-		return nil, nil
-	}
-	return patch(object, have, c), nil
+	return c
 }
 
-func patch(object *unstructured.Unstructured, have []metav1.Condition, c metav1.Condition) *unstructured.Unstructured {
-	fields := Fields([]metav1.Condition{*meta.FindStatusCondition(Set(have, c), c.Type)})
-	patch := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": fields}}}
+// Patch is what server-side apply takes to write one condition of an object; changed is
+// false when the object says the same. What cannot be read is written again.
+func Patch(object *unstructured.Unstructured, c metav1.Condition) (patch *unstructured.Unstructured, changed bool) {
+	before, _ := Find(object, c.Type)
+	patch = &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{fields(Next(before, c))}}}}
 	patch.SetGroupVersionKind(object.GroupVersionKind())
 	patch.SetName(object.GetName())
 	patch.SetNamespace(object.GetNamespace())
-	return patch
+	return patch, before == nil || before.Status != c.Status || before.Reason != c.Reason || before.Message != c.Message
+}
+
+// fields is a condition in the form that an object's status has it in.
+func fields(c metav1.Condition) map[string]any {
+	fields := map[string]any{
+		"type": c.Type, "status": string(c.Status), "reason": c.Reason, "message": c.Message,
+		"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+	}
+	if c.ObservedGeneration != 0 {
+		fields["observedGeneration"] = c.ObservedGeneration
+	}
+	return fields
 }
 
 // Apply writes a condition of an object of resource, such as "podgroups", as the field
@@ -88,9 +78,9 @@ func patch(object *unstructured.Unstructured, have []metav1.Condition, c metav1.
 // same, and it is no error that the object is gone.
 func Apply(ctx context.Context, client dynamic.Interface, resource, owner string, object *unstructured.Unstructured, c metav1.Condition) (written bool, err error) {
 	c.ObservedGeneration = object.GetGeneration()
-	patch, err := Patch(object, c)
-	if patch == nil || err != nil {
-		return false, err
+	patch, changed := Patch(object, c)
+	if !changed {
+		return false, nil
 	}
 	return apply(ctx, client, resource, owner, object, patch, c)
 }
@@ -99,11 +89,8 @@ func Apply(ctx context.Context, client dynamic.Interface, resource, owner string
 // does not count.
 func Write(ctx context.Context, client dynamic.Interface, resource, owner string, object *unstructured.Unstructured, c metav1.Condition) (written bool, err error) {
 	c.ObservedGeneration = object.GetGeneration()
-	have, err := List(object)
-	if err != nil {
-		return false, err
-	}
-	return apply(ctx, client, resource, owner, object, patch(object, have, c), c)
+	patch, _ := Patch(object, c)
+	return apply(ctx, client, resource, owner, object, patch, c)
 }
 
 func apply(ctx context.Context, client dynamic.Interface, resource, owner string, object, patch *unstructured.Unstructured, c metav1.Condition) (written bool, err error) {

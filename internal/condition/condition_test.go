@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -14,14 +15,15 @@ import (
 
 var then, now = metav1.NewTime(time.Unix(1000, 0)), metav1.NewTime(time.Unix(2000, 0))
 
-// object has a condition Ready of then, and one of another writer.
+// object has a condition Ready of then, and one of another writer in a form of its own.
 func object() *unstructured.Unstructured {
-	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Works", Message: "all of it", LastTransitionTime: then}
-	other := metav1.Condition{Type: "Other", Status: metav1.ConditionTrue, Reason: "Other", LastTransitionTime: then}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Thing",
 		"metadata": map[string]any{"name": "a", "namespace": "ns"},
-		"status":   map[string]any{"conditions": condition.Fields([]metav1.Condition{ready, other})},
+		"status": map[string]any{"conditions": []any{
+			map[string]any{"type": "Other", "status": "True", "lastTransitionTime": "yesterday"},
+			map[string]any{"type": "Ready", "status": "True", "reason": "Works", "message": "all of it", "lastTransitionTime": "1970-01-01T00:16:40Z"},
+		}},
 	}}
 }
 
@@ -40,15 +42,20 @@ func TestFind(t *testing.T) {
 	broken.Object["status"] = map[string]any{"conditions": "none"}
 	_, err = condition.Find(broken, "Ready")
 	assert.ErrorContains(t, err, "read the conditions of Thing ns/a")
+	_, err = condition.Find(object(), "Other")
+	assert.ErrorContains(t, err, "read condition Other of Thing ns/a")
 }
 
 func TestPatch(t *testing.T) {
 	tests := map[string]struct {
 		next metav1.Condition
+		same bool
 		want map[string]any
 	}{
 		"the same": {
 			next: metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Works", Message: "all of it", LastTransitionTime: now, ObservedGeneration: 7},
+			same: true,
+			want: map[string]any{"type": "Ready", "status": "True", "reason": "Works", "message": "all of it", "lastTransitionTime": "1970-01-01T00:16:40Z", "observedGeneration": int64(7)},
 		},
 		"another message": {
 			next: metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Works", Message: "most of it", LastTransitionTime: now, ObservedGeneration: 7},
@@ -65,12 +72,8 @@ func TestPatch(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			patch, err := condition.Patch(object(), test.next)
-			require.NoError(t, err)
-			if test.want == nil {
-				assert.Nil(t, patch)
-				return
-			}
+			patch, changed := condition.Patch(object(), test.next)
+			assert.Equal(t, !test.same, changed)
 			assert.Equal(t, map[string]any{
 				"apiVersion": "example.com/v1", "kind": "Thing",
 				"metadata": map[string]any{"name": "a", "namespace": "ns"},
@@ -80,11 +83,34 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// Whoever holds the list before keeps it as it was.
-func TestSetCopies(t *testing.T) {
-	have := []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, LastTransitionTime: then}}
-	next := condition.Set(have, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, LastTransitionTime: now})
-	assert.Equal(t, metav1.ConditionTrue, have[0].Status)
-	assert.Equal(t, metav1.ConditionFalse, next[0].Status)
-	assert.Equal(t, now, next[0].LastTransitionTime)
+func TestOnPod(t *testing.T) {
+	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: then}
+	waits := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "waits", LastTransitionTime: then}
+	tests := map[string]struct {
+		next, want corev1.PodCondition
+	}{
+		"another message": {
+			next: corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "still waits", LastTransitionTime: now},
+			want: corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "still waits", LastTransitionTime: then},
+		},
+		"another status": {
+			next: corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now},
+			want: corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now},
+		},
+		"a new one": {
+			next: corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now},
+			want: corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			status := corev1.PodStatus{Conditions: []corev1.PodCondition{ready, waits}}
+			assert.Equal(t, test.want, condition.OnPod(&status, test.next))
+			want := []corev1.PodCondition{ready, test.want}
+			if test.want.Type != corev1.PodScheduled {
+				want = []corev1.PodCondition{ready, waits, test.want}
+			}
+			assert.Equal(t, want, status.Conditions)
+		})
+	}
 }

@@ -58,14 +58,9 @@ func unreadable(status contract.GPUNodeStatus) string {
 func (p *publisher) nodeCondition(node *unstructured.Unstructured, status contract.GPUNodeStatus) func(context.Context) error {
 	ready := *meta.FindStatusCondition(status.Conditions, contract.ConditionReady)
 	ready.Type = contract.GPUsReadyCondition
-	patch, err := condition.Patch(node, ready)
-	if patch == nil && err == nil {
+	patch, changed := condition.Patch(node, ready)
+	if !changed {
 		return nil
 	}
-	return func(ctx context.Context) error {
-		if err != nil {
-			return err
-		}
-		return p.apply(ctx, cluster.Node, patch, "status")
-	}
+	return func(ctx context.Context) error { return p.apply(ctx, cluster.Node, patch, "status") }
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -166,7 +167,8 @@ func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
 	if p.verdicts != nil {
 		status = statusOf(p.whole, p.verdicts, p.roster.NVLinks)
 	}
-	status.Conditions = condition.Set(live.Conditions, readyCondition(status, p.err, p.Now()))
+	ready := condition.Next(meta.FindStatusCondition(live.Conditions, contract.ConditionReady), readyCondition(status, p.err, p.Now()))
+	status.Conditions = []metav1.Condition{ready} // and nobody else's
 	status.Agent = &contract.AgentInfo{Instance: p.Instance, Version: p.Version, Started: p.started}
 	return status
 }
@@ -175,6 +177,9 @@ func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
 func (p *publisher) differs(live, status contract.GPUNodeStatus) bool {
 	if live.Agent == nil || p.Now().Sub(live.Agent.Heartbeat.Time) >= contract.HeartbeatInterval {
 		return true
+	}
+	if ready := meta.FindStatusCondition(live.Conditions, contract.ConditionReady); ready != nil {
+		live.Conditions = []metav1.Condition{*ready}
 	}
 	agent := *status.Agent
 	agent.Heartbeat = live.Agent.Heartbeat

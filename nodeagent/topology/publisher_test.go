@@ -2,11 +2,13 @@ package topology
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,6 +41,41 @@ func TestPublish(t *testing.T) {
 	assert.Equal(t, map[string]any{
 		"type": contract.GPUsReadyCondition, "status": "True", "reason": "AllGPUsHealthy", "message": "8 GPUs", "lastTransitionTime": "2026-01-02T03:04:05Z",
 	}, conditions[0])
+}
+
+// A condition that another writes of the GPUNode stays as that one has it, also when the agent has
+// seen an old state of it.
+func TestConditionsOfOthersStay(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.round()
+	checked := func(status metav1.ConditionStatus) {
+		obj, err := w.client.Get(w.ctx, gpuNodeKind, "", nodeName)
+		require.NoError(t, err)
+		conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+		conditions = slices.DeleteFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == "Checked" })
+		conditions = append(conditions, map[string]any{
+			"type": "Checked", "status": string(status), "reason": "Checked", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z",
+		})
+		require.NoError(t, unstructured.SetNestedSlice(obj.Object, conditions, "status", "conditions"))
+		w.Put(obj)
+	}
+	checked(metav1.ConditionTrue)
+	a.seen("the condition of another", func() bool {
+		live, err := a.live()
+		return err == nil && meta.IsStatusConditionTrue(live.Status.Conditions, "Checked")
+	})
+	writes := w.Writes()
+	a.round()
+	assert.Equal(t, writes, w.Writes(), "it is no news")
+
+	live, err := a.live()
+	require.NoError(t, err)
+	checked(metav1.ConditionFalse)
+	require.NoError(t, a.writeStatus(w.ctx, a.status(live.Status)))
+	conditions := w.gpuNode(t).Status.Conditions
+	assert.True(t, meta.IsStatusConditionFalse(conditions, "Checked"))
+	assert.True(t, meta.IsStatusConditionTrue(conditions, contract.ConditionReady))
 }
 
 // A day without news: heartbeats, and nothing else.

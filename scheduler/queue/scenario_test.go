@@ -561,6 +561,23 @@ func TestTreeStatus(t *testing.T) {
 		root := map[string]any{"name": "root", "used": want["used"], "request": want["request"], "children": []any{leaf}}
 		return assert.ObjectsAreEqual(root, status), fmt.Sprint(status)
 	})
+	s.remove("waits")
+	trees := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace)
+	foreign := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{
+		map[string]any{"type": "Checked", "status": "True", "lastProbeTime": "yesterday"},
+	}}}}
+	foreign.SetGroupVersionKind(treeGVR.GroupVersion().WithKind(contract.QuotaTreeKind))
+	foreign.SetName(contract.QuotaTreeName)
+	_, err := trees.ApplyStatus(t.Context(), contract.QuotaTreeName, foreign, metav1.ApplyOptions{FieldManager: "other"})
+	require.NoError(t, err)
+	s.submit(batch{name: "more", cpu: "3"})
+	s.await("the status of the tree beside a condition of others", func() (bool, string) {
+		object, err := trees.Get(context.Background(), contract.QuotaTreeName, metav1.GetOptions{})
+		require.NoError(t, err)
+		asked, _, _ := unstructured.NestedString(object.Object, "status", "root", "request", "cpu")
+		conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+		return asked == "4500m" && len(conditions) == 2 && strings.Contains(fmt.Sprint(conditions), "lastProbeTime:yesterday"), fmt.Sprint(object.Object["status"])
+	})
 	s.await("the status of the queue", func() (bool, string) {
 		q := s.queues()
 		leaf := q["root/leaf"].Status

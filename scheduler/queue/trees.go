@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -25,7 +24,8 @@ const (
 // treeReport is a quota tree whose status is to be written.
 type treeReport struct {
 	object *unstructured.Unstructured
-	status map[string]any
+	// patch is what server-side apply takes.
+	patch *unstructured.Unstructured
 	// news is the condition when it says something new, else nil.
 	news *metav1.Condition
 }
@@ -34,24 +34,31 @@ type treeReport struct {
 func (p *reconciler) reportTrees() {
 	for _, name := range slices.Sorted(maps.Keys(p.trees)) {
 		object := p.trees[name]
-		before, _, _ := unstructured.NestedMap(object.Object, "status")
-		status := maps.Clone(before)
-		if status == nil {
-			status = map[string]any{}
-		}
+		next := p.conditionOf(object)
+		before, _ := condition.Find(object, next.Type) // what cannot be read is written again
+		patch, changed := condition.Patch(object, next)
+		patch.SetUID(object.GetUID()) // not another of its name
+		usedBefore, _, _ := unstructured.NestedMap(object.Object, "status", "root")
+		used := usedBefore // what is not sent goes
 		if object == p.inForce && p.bar == nil {
-			status["root"] = p.accounts.node(p.tree.spec)
+			used = p.accounts.node(p.tree.spec)
 		}
-		conditions, news := p.conditionsOf(object)
-		status["conditions"] = conditions
-		if !apiequality.Semantic.DeepEqual(before, status) {
-			p.out.trees = append(p.out.trees, treeReport{object, status, news})
+		if used != nil {
+			patch.Object["status"].(map[string]any)["root"] = used
 		}
+		if !changed && before.ObservedGeneration == next.ObservedGeneration && apiequality.Semantic.DeepEqual(usedBefore, used) {
+			continue
+		}
+		report := treeReport{object: object, patch: patch}
+		if before == nil && next.Status != metav1.ConditionTrue || before != nil && before.Message != next.Message {
+			report.news = &next
+		}
+		p.out.trees = append(p.out.trees, report)
 	}
 }
 
-// conditionsOf returns the conditions of a tree in the form that its status has.
-func (p *reconciler) conditionsOf(object *unstructured.Unstructured) (list []any, news *metav1.Condition) {
+// conditionOf is the condition of a tree as it should be.
+func (p *reconciler) conditionOf(object *unstructured.Unstructured) metav1.Condition {
 	next := metav1.Condition{
 		Type: contract.QuotaTreeInForce, Status: metav1.ConditionTrue, Reason: treeInForce, Message: "its limits count",
 		ObservedGeneration: object.GetGeneration(), LastTransitionTime: *p.time(p.now),
@@ -64,12 +71,7 @@ func (p *reconciler) conditionsOf(object *unstructured.Unstructured) (list []any
 		next.Status, next.Reason = metav1.ConditionFalse, treeInvalid
 		next.Message = p.bar.Why + "; nothing that it governs starts"
 	}
-	have, _ := condition.List(object) // what cannot be read is written again
-	before := meta.FindStatusCondition(have, next.Type)
-	if before == nil && next.Status != metav1.ConditionTrue || before != nil && before.Message != next.Message {
-		news = &next
-	}
-	return condition.Fields(condition.Set(have, next)), news
+	return next
 }
 
 // recordTree puts a new condition of a quota tree into an event.

@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 )
 
 const (
@@ -26,14 +28,15 @@ const failedPods = "status.phase=Failed"
 
 // fail marks a pod as failed, and sees to it that it goes.
 func (c *Controller) fail(ctx context.Context, pod *corev1.Pod, loss string) error {
+	marked := condition.OnPod(pod.Status.DeepCopy(), corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+		Reason: reasonNodeLost, Message: loss, LastTransitionTime: metav1.NewTime(c.clock.Now()),
+	})
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"status": map[string]any{
 			"phase": corev1.PodFailed, "reason": reasonNodeLost, "message": loss,
-			"conditions": []corev1.PodCondition{{
-				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
-				Reason: reasonNodeLost, Message: loss, LastTransitionTime: metav1.NewTime(c.clock.Now()),
-			}},
+			"conditions": []corev1.PodCondition{marked},
 		},
 	})
 	if err != nil {

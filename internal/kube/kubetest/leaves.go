@@ -1,7 +1,10 @@
 package kubetest
 
 import (
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // leaves maps the path of each field that is not a map to its value, except what
@@ -55,6 +58,26 @@ func merge(data, patch map[string]any) {
 		}
 		merge(into, sub)
 	}
+}
+
+// keepConditions adds to a patch that has conditions those of data of other types: schemas make
+// them a map by type.
+func keepConditions(data, patch map[string]any) {
+	sent, found, _ := unstructured.NestedSlice(patch, "status", "conditions")
+	if !found {
+		return
+	}
+	typeOf := func(condition any) any {
+		fields, _ := condition.(map[string]any)
+		return fields["type"]
+	}
+	have, _, _ := unstructured.NestedSlice(data, "status", "conditions")
+	for _, other := range have {
+		if !slices.ContainsFunc(sent, func(c any) bool { return typeOf(c) == typeOf(other) }) {
+			sent = append(sent, other)
+		}
+	}
+	patch["status"].(map[string]any)["conditions"] = sent
 }
 
 // Label keys contain dots, which separate the names of a path.

@@ -132,7 +132,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, at key) {
 	reply(w, http.StatusCreated, data)
 }
 
-// apply merges a server-side apply patch. Lists are leaves.
+// apply merges a server-side apply patch. Lists are leaves, but for the conditions of a status.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresource string) {
 	patch := map[string]any{}
 	if err := decode(r, &patch); err != nil {
@@ -183,6 +183,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 	for path := range wanted {
 		next.owners[path] = manager
 	}
+	keepConditions(next.data, patch)
 	merge(next.data, patch)
 	if old != nil && reflect.DeepEqual(old.data, next.data) {
 		if r.URL.Query().Get("dryRun") == "" {

@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	apipod "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
@@ -86,7 +86,7 @@ func (p *Plugin) dismiss(ctx context.Context, key string, pod *corev1.Pod, why s
 	bare := pod.Status.DeepCopy()
 	bare.Conditions = slices.DeleteFunc(bare.Conditions, ours) // the cache may show one that is not there any more
 	marked := bare.DeepCopy()
-	apipod.UpdatePodCondition(marked, &corev1.PodCondition{
+	condition.OnPod(marked, corev1.PodCondition{
 		Type:    corev1.DisruptionTarget,
 		Status:  corev1.ConditionTrue,
 		Reason:  corev1.PodReasonPreemptionByScheduler,

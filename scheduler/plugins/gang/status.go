@@ -203,7 +203,7 @@ func hasText(pod *corev1.Pod, text string) bool {
 // mark writes the text into the pod's PodScheduled condition; it is no error that the pod is gone.
 func (p *Plugin) mark(ctx context.Context, pod *corev1.Pod, text string) error {
 	status := pod.Status.DeepCopy()
-	apipod.UpdatePodCondition(status, &corev1.PodCondition{
+	condition.OnPod(status, corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: text,
 	})
 	before := pod.Status.DeepCopy()

@@ -20,12 +20,12 @@ const module = "github.com/gpuplan/terraform-provider-gpuplan/"
 
 var (
 	// packageRow is a row of the table of packages: packages, what they are, what they may import.
-	packageRow  = regexp.MustCompile("(?m)^\\| (`(?:internal|scheduler|nodeagent|deploy|bench)[^|]*) \\| [^|0-9][^|]* \\| ?([^|]*)\\|$")
+	packageRow  = regexp.MustCompile("(?m)^\\| (`(?:\\.|internal|scheduler|nodeagent|deploy|bench|tools)[^|]*) \\| [^|0-9][^|]* \\| ?([^|]*)\\|$")
 	inBackticks = regexp.MustCompile("`([^`]+)`")
 )
 
-// A package imports of this repository what the table in docs/design.md allows it, and the
-// table allows nothing that no package needs.
+// Every package has a row in the table of docs/design.md and imports of this repository what
+// that allows it, and the table allows nothing that no package needs.
 func TestImports(t *testing.T) {
 	design, err := os.ReadFile("design.md")
 	require.NoError(t, err)
@@ -36,17 +36,15 @@ func TestImports(t *testing.T) {
 		if path.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") || strings.Contains(file, "testdata/") {
 			continue
 		}
-		importer := table.row(path.Dir(file))
-		if importer == nil {
+		importer := path.Dir(file)
+		row := table.row(importer)
+		if !assert.NotNil(t, row, "%s has no row in docs/design.md", importer) {
 			continue
 		}
 		for _, imported := range importsOf(t, file) {
-			if importer == table.row(imported) {
-				continue
-			}
-			by := table.allows(importer, imported)
-			assert.NotEmpty(t, by, "%s imports %s, which docs/design.md does not allow %v", file, imported, importer.packages)
-			used[importer.packages[0]+" "+by] = true
+			by, allowed := table.allows(importer, imported)
+			assert.True(t, allowed, "%s imports %s, which docs/design.md does not allow %v", file, imported, row.packages)
+			used[row.packages[0]+" "+by] = true
 		}
 	}
 	for _, row := range table {
@@ -60,18 +58,33 @@ func TestImports(t *testing.T) {
 func TestImportTable(t *testing.T) {
 	table := readImportTable("| `internal/a`, `internal/b` | words, `code` | `c`, `scheduler/d` |\n| `internal/a/e` | program | |\n| `internal/c/i` | words | `c/` |\n")
 	require.Len(t, table, 3)
-	both, program := &table[0], &table[1]
-	assert.Same(t, both, table.row("internal/a/f/g"))
-	assert.Same(t, both, table.row("internal/b"))
-	assert.Same(t, program, table.row("internal/a/e"))
+	assert.Same(t, &table[0], table.row("internal/a/f/g"))
+	assert.Same(t, &table[0], table.row("internal/b"))
+	assert.Same(t, &table[1], table.row("internal/a/e"))
 	assert.Nil(t, table.row("internal/ab"))
-	assert.Equal(t, "internal/c", table.allows(both, "internal/c/h"))
-	assert.Equal(t, "scheduler/d", table.allows(both, "scheduler/d"))
-	assert.Empty(t, table.allows(both, "internal/cd"))
-	assert.Empty(t, table.allows(both, "internal/c/i"), "it has a row of its own")
-	assert.Empty(t, table.allows(program, "internal/c"))
-	assert.Equal(t, "internal/c/", table.allows(&table[2], "internal/c/h"))
-	assert.Empty(t, table.allows(&table[2], "internal/cd"))
+	assert.Nil(t, table.row("."))
+	for _, test := range []struct {
+		importer, imported string
+		by                 string
+		allowed            bool
+	}{
+		{"internal/a", "internal/c/h", "internal/c", true},
+		{"internal/a", "scheduler/d", "scheduler/d", true},
+		{"internal/a", "internal/cd", "", false},
+		{"internal/a", "internal/c/i", "", false}, // it has a row of its own
+		{"internal/a/e", "internal/c", "", false},
+		{"internal/c/i", "internal/c/h", "internal/c/", true},
+		{"internal/c/i", "internal/cd", "", false},
+		{"internal/a", "internal/a/f", "", true},  // it is below
+		{"internal/a", "internal/a/e", "", false}, // it has a row of its own
+		{"internal/a/f", "internal/a", "", false}, // it is above
+		{"internal/a/f", "internal/a/g", "", false},
+		{"internal/b", "internal/a", "", false},
+	} {
+		by, allowed := table.allows(test.importer, test.imported)
+		assert.Equal(t, test.allowed, allowed, "%s imports %s", test.importer, test.imported)
+		assert.Equal(t, test.by, by, "%s imports %s", test.importer, test.imported)
+	}
 }
 
 // importTable says what packages may import.
@@ -100,29 +113,35 @@ func quoted(text string) (words []string) {
 	return words
 }
 
-// row is the row that holds for a package, nil for none.
+// row is the row that holds for a package: its own or that of the nearest folder above, nil for none.
 func (table importTable) row(dir string) *importRow {
-	for ; dir != "."; dir = path.Dir(dir) {
+	for ; ; dir = path.Dir(dir) {
 		for i := range table {
 			if slices.Contains(table[i].packages, dir) {
 				return &table[i]
 			}
 		}
+		if !strings.Contains(dir, "/") {
+			return nil
+		}
 	}
-	return nil
 }
 
-// allows returns the entry by which a row's packages may import another, "" for none. An entry
-// holds for the packages below it as well, but without a slash at its end for none that has a row of its own.
-func (table importTable) allows(row *importRow, imported string) string {
-	of := table.row(imported)
+// allows reports whether a package may import another, and by which entry of its row, "" where
+// the row is that of both. An entry holds for the packages below it as well, but without
+// a slash at its end for none that has a row of its own.
+func (table importTable) allows(importer, imported string) (by string, allowed bool) {
+	row, of := table.row(importer), table.row(imported)
+	if row == of {
+		return "", strings.HasPrefix(imported, importer+"/")
+	}
 	for _, name := range row.allowed {
 		folder, whole := strings.CutSuffix(name, "/")
 		if imported == folder || strings.HasPrefix(imported, folder+"/") && (whole || table.row(folder) == of) {
-			return name
+			return name, true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // importsOf lists the packages of this repository that a file imports.

@@ -58,6 +58,9 @@ type NodeLimit struct {
 // that of a gang as well.
 const OfPod = "/pod/"
 
+// OnItsOwn reports whether the gang is a pod on its own.
+func (g *Gang) OnItsOwn() bool { return strings.Contains(g.ID, OfPod) }
+
 // NameOf returns "namespace/name" of a gang, or of a pod on its own, by its ID.
 func NameOf(id string) string { return strings.Replace(id, OfPod, "/", 1) }
 

@@ -1,8 +1,6 @@
 package snapshot
 
 import (
-	"strings"
-
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/admission"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
@@ -71,7 +69,7 @@ func (c Cluster) Exceeded(g *placement.Gang, charge quota.Resources) *quota.Exce
 }
 
 func (c Cluster) exceededWith(later *quota.Tree, g *placement.Gang, charge quota.Resources) *quota.Exceeded {
-	if c.Jobs[Job{g.ID, g.Leaf}] == 0 && !strings.Contains(g.ID, placement.OfPod) { // a pod on its own is no job
+	if c.Jobs[Job{g.ID, g.Leaf}] == 0 && !g.OnItsOwn() { // a pod on its own is no job
 		if e := c.Quota.FitsJobWith(later, g.Leaf); e != nil {
 			return e
 		}

@@ -37,8 +37,8 @@ func (v *View) changed() {
 	clear(v.verdicts.verdicts)
 }
 
-// signature describes a gang but for its names: gangs of one shape get the same answer. It is
-// "" for a gang that has no equals: one of which pods run, or that has a reservation.
+// signature describes a gang but for its names: gangs of one shape get the same answer. Of its ID it has
+// what rules read. It is "" for a gang that has no equals: one of which pods run, or that has a reservation.
 func (v *View) signature(g *placement.Gang) string {
 	if len(g.Running) > 0 || v.jobs[Job{g.ID, g.Leaf}] > 0 || v.ReservationOf(g.ID) != nil {
 		return ""
@@ -51,8 +51,10 @@ func (v *View) signature(g *placement.Gang) string {
 	}
 	text, err := json.Marshal(struct {
 		placement.Gang
-		Members []int
-	}{bare, members})
+		Namespace string
+		OnItsOwn  bool
+		Members   []int
+	}{bare, placement.NamespaceOf(g.ID), g.OnItsOwn(), members})
 	if err != nil {
 		return ""
 	}

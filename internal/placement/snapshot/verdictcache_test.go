@@ -12,6 +12,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // twin is a gang that differs from another in nothing but its names.
@@ -27,6 +28,27 @@ func twin(g placement.Gang) placement.Gang {
 	return g
 }
 
+// called is a gang that differs from another in its ID.
+func called(g placement.Gang, id string) placement.Gang {
+	g.ID = id + g.ID[len("ml/g"):]
+	return g
+}
+
+// beside gives roles of a gang rules about which pods, of which namespaces, run near them, at random.
+func beside(w *placementtest.World, g *placement.Gang) {
+	for i := range g.Roles {
+		role := &g.Roles[i]
+		role.Labels = map[string]string{"app": "x"}
+		pods := placement.Selector{Namespaces: []string{[]string{"ml", "other"}[w.Intn(2)]}, Requirements: []placement.Requirement{{Key: "app", Operator: "In", Values: []string{"x"}}}}
+		switch w.Intn(4) {
+		case 0:
+			role.Neighbors = []placement.Neighbor{{Label: "rack", Pods: pods, Apart: w.Intn(2) == 0}}
+		case 1:
+			role.Spreads = []placement.TopologySpread{{Label: "rack", Pods: pods, MaxSkew: 1}}
+		}
+	}
+}
+
 // A view that remembers what it denied says the same as one that remembers nothing,
 // whatever changes between.
 func TestVerdictsAreCachedUntilSomethingChanges(t *testing.T) {
@@ -34,14 +56,15 @@ func TestVerdictsAreCachedUntilSomethingChanges(t *testing.T) {
 	for seed := range int64(50) {
 		w := placementtest.NewWorld(t, seed)
 		var asked []placement.Gang
-		for range 6 {
+		for range 3 {
 			g := w.Gang(1 + w.Intn(2))
 			if w.Spec.Children != nil {
 				g.Leaf = []string{"a", "b"}[w.Intn(2)]
 			}
-			asked = append(asked, g, twin(g))
+			beside(w, &g)
+			asked = append(asked, g, twin(g), called(g, "other/g"), called(g, "ml"+placement.OfPod+"g"))
 		}
-		for step := range 40 {
+		for step := range 30 {
 			for _, g := range asked {
 				forgetful := w.View.Clone()
 				want := preemption.Reclaim(forgetful, g)
@@ -105,6 +128,37 @@ func disturb(w *placementtest.World) {
 		if p := planner.Place(w.View, g); p != nil {
 			w.View.Apply(g, *p)
 		}
+	}
+}
+
+// Two rules read the ID of a gang: which pods its members are near, and how many jobs a leaf may run.
+func TestVerdictIsNotThatOfAnotherID(t *testing.T) {
+	near := placementtest.Gang("", 2, placementtest.WholeGPUs(1))
+	near.Roles[0].Labels = map[string]string{"app": "x"}
+	near.Roles[0].Neighbors = []placement.Neighbor{{Label: "kubernetes.io/hostname", Pods: placement.Selector{
+		Namespaces: []string{"a"}, Requirements: []placement.Requirement{{Key: "app", Operator: "In", Values: []string{"x"}}},
+	}}}
+	job := placementtest.InLeaf(placementtest.Gang("", 1, placementtest.WholeGPUs(1)), "team", 0)
+	for _, test := range []struct {
+		name         string
+		gang         placement.Gang
+		denied, fits string
+	}{
+		{"another namespace", near, "b/g", "a/g"},
+		{"a pod on its own", job, "ml/g", "ml" + placement.OfPod + "g"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			placementtest.SetQuota(t, v, quota.Spec{Children: []quota.Spec{{Name: "team", MaxJobs: 1}}})
+			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/runs", 1, placementtest.WholeGPUs(1)), "team", 0))
+			test.gang.ID = test.denied
+			require.Nil(t, preemption.Reclaim(v, test.gang).Placement)
+			require.Nil(t, planner.Place(v, test.gang))
+			test.gang.ID = test.fits
+			assert.NotNil(t, planner.Place(v, test.gang))
+			result := preemption.Reclaim(v, test.gang)
+			assert.NotNil(t, result.Placement, result.Verdict.String())
+		})
 	}
 }
 

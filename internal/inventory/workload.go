@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -31,6 +32,9 @@ func WorkloadOf(record *corev1.ConfigMap) (w placement.Workload, countedUntil ti
 			Mode: placement.Mode(counted.Mode), GPUs: counted.GPUs,
 			MemoryGiB: counted.MemoryGiBPerGPU, CorePercent: counted.CorePercentPerGPU,
 			MilliCPU: counted.MilliCPU, MemoryMiB: counted.MemoryMiB, Nodes: counted.Nodes,
+		}
+		if d.GPUs > gpu.MaxGPUs {
+			continue // earlier versions counted what no machine has
 		}
 		if !d.Valid() || counted.Pods <= 0 || counted.Pods > mostPods {
 			return nil, time.Time{}, fmt.Errorf("ConfigMap %s: %+v is no demand", contract.WorkloadName, counted)

@@ -38,6 +38,15 @@ func TestWorkloadRecord(t *testing.T) {
 	assert.True(t, until.Equal(counted))
 }
 
+// Earlier versions counted what no machine can serve.
+func TestWorkloadWithImpossibleDemands(t *testing.T) {
+	data, err := WorkloadRecord(placement.Workload{{Mode: placement.ModeTopology, GPUs: 8}: 2, {Mode: placement.ModeTopology, GPUs: 1_000_000}: 1}, time.Time{})
+	require.NoError(t, err)
+	w, _, err := WorkloadOf(&corev1.ConfigMap{Data: data})
+	require.NoError(t, err)
+	assert.Equal(t, placement.Workload{{Mode: placement.ModeTopology, GPUs: 8}: 2}, w)
+}
+
 func TestUnreadableWorkloads(t *testing.T) {
 	good, err := WorkloadRecord(learnt, time.Time{})
 	require.NoError(t, err)
@@ -79,4 +88,12 @@ func TestDemandOf(t *testing.T) {
 	assert.False(t, ok, "it asks for no GPU")
 	_, ok = DemandOf(asks(map[corev1.ResourceName]string{contract.ResourceCorePercent: "50"}))
 	assert.False(t, ok, "no node can serve it")
+	d, ok = DemandOf(asks(map[corev1.ResourceName]string{contract.ResourceTopologyGPU: "64"}))
+	assert.True(t, ok, "%+v", d)
+	_, ok = DemandOf(asks(map[corev1.ResourceName]string{contract.ResourceTopologyGPU: "65"}))
+	assert.False(t, ok, "no machine has as many GPUs")
+	shared := asks(map[corev1.ResourceName]string{contract.ResourceGPUMemory: "1000000"})
+	shared.Labels = map[string]string{contract.ResourceGPUCount: "1000000"}
+	_, ok = DemandOf(shared)
+	assert.False(t, ok, "no machine has as many GPUs to share")
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 )
 
 // Demand is what fragmentation looks at in the request of a member.
@@ -46,7 +48,7 @@ func (r *Request) demand() Demand {
 
 // Valid reports whether the demand is one for GPUs that a node can serve.
 func (d Demand) Valid() bool {
-	if d.GPUs < 1 || d.MilliCPU < 0 || d.MemoryMiB < 0 {
+	if d.GPUs < 1 || d.GPUs > gpu.MaxGPUs || d.MilliCPU < 0 || d.MemoryMiB < 0 {
 		return false
 	}
 	if _, ok := EligibleNodes(d.Nodes); d.Nodes != "" && !ok {

@@ -41,6 +41,18 @@ func TestEligibleNodesAreWrittenAlike(t *testing.T) {
 	}
 }
 
+func TestDemandsThatNoMachineServes(t *testing.T) {
+	for _, mode := range []Mode{ModeTopology, ModeDefault, ModeShare} {
+		d := Demand{Mode: mode, GPUs: 64}
+		if mode == ModeShare {
+			d.MemoryGiB = 8
+		}
+		assert.True(t, d.Valid(), mode)
+		d.GPUs = 65
+		assert.False(t, d.Valid(), mode)
+	}
+}
+
 // Records in which an empty value is not written mean it: no rule of Kubernetes is without values.
 func TestEligibleNodesOfOldRecords(t *testing.T) {
 	for text, meets := range map[string]map[string]bool{

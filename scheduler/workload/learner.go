@@ -150,7 +150,7 @@ func (l *Learner) set(record *corev1.ConfigMap) {
 	l.mu.Lock()
 	l.object, l.unreadable = record, err != nil
 	if err == nil {
-		l.tally.Record(counted, until)
+		l.tally.Record(counted, until, time.Now())
 	}
 	l.mu.Unlock()
 	l.cache.SetWorkload(counted)

@@ -173,7 +173,7 @@ func learn(learned *tally.Tally, d placement.Demand, i int, view *snapshot.View)
 	created := time.Unix(int64(i+1)*int64(tally.Seen/time.Second), 0)
 	learned.Arrive(tally.Arrival{Created: created, Demand: d})
 	if next, until, ok := learned.Due(created.Add(tally.Seen)); ok {
-		learned.Record(next, until)
+		learned.Record(next, until, created.Add(tally.Seen))
 		view.SetWorkload(next)
 	}
 }

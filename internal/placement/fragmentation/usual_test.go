@@ -18,4 +18,6 @@ func TestUsualDemands(t *testing.T) {
 	assert.Equal(t, placement.Workload{gpus(1): 150, gpus(8): 1}, usual(w), "by GPUs, not by members")
 	assert.Equal(t, placement.Workload{half: 1}, usual(placement.Workload{half: 1}))
 	assert.Empty(t, usual(placement.Workload{}))
+	w = placement.Workload{half: 1500, gpus(64): 1, gpus(1_000_000): 1}
+	assert.Equal(t, placement.Workload{half: 1500}, usual(w), "one big request, and one that no machine serves, do not outweigh all others")
 }

@@ -25,7 +25,7 @@ const (
 // Tally is what is recorded of the requests that have arrived, and what is not yet.
 type Tally struct {
 	Counted placement.Workload
-	// Until is until when arrivals were counted.
+	// Until is until when arrivals were counted: when the last of them was created.
 	Until time.Time
 	// Waiting are the arrivals after that, in the order in which they were seen.
 	Waiting []Arrival
@@ -48,22 +48,31 @@ func (t *Tally) Arrive(a Arrival) {
 	}
 }
 
-// Record takes in what is recorded: arrivals wait no longer that are part of it.
-func (t *Tally) Record(counted placement.Workload, until time.Time) {
+// Record takes in what is recorded: arrivals wait no longer that are part of it. Whatever the record
+// says, nobody has counted what is still to come.
+func (t *Tally) Record(counted placement.Workload, until, now time.Time) {
+	if until.After(now) {
+		until = now
+	}
 	t.Counted, t.Until = counted, until
 	t.Waiting = slices.DeleteFunc(t.Waiting, func(a Arrival) bool { return !a.Created.After(until) })
 }
 
-// Due returns what is to be recorded; ok is false while too little has arrived.
+// Due returns what is to be recorded; ok is false while too little has arrived, and no more is recorded than
+// may be.
 func (t *Tally) Due(now time.Time) (next placement.Workload, until time.Time, ok bool) {
-	until = now.Add(-Seen).Truncate(time.Second) // times of creation have whole seconds
-	more := int64(0)
+	seen := now.Add(-Seen).Truncate(time.Second) // times of creation have whole seconds
+	more, until := int64(0), t.Until
 	for _, a := range t.Waiting {
-		if !a.Created.After(until) {
-			more++
+		if a.Created.After(seen) {
+			continue
+		}
+		more++
+		if a.Created.After(until) {
+			until = a.Created
 		}
 	}
-	if !placement.Outgrown(t.Counted.Members(), more) {
+	if counted := t.Counted.Members(); counted <= mostPods && !placement.Outgrown(counted, more) {
 		return nil, time.Time{}, false
 	}
 	next = placement.Workload{}

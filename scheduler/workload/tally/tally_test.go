@@ -31,7 +31,7 @@ func (t *Tally) write(tb testing.TB, seconds int) placement.Workload {
 	tb.Helper()
 	next, until, ok := t.Due(after(seconds))
 	require.True(tb, ok, "nothing is due")
-	t.Record(next, until)
+	t.Record(next, until, after(seconds))
 	return next
 }
 
@@ -56,16 +56,42 @@ func TestArrivalsAreCountedOnce(t *testing.T) {
 	next.arriveAt(0, 4, eight)
 	next.arriveAt(3, 1, half)
 	next.arriveAt(20, 2, half)
-	next.Record(first.Counted, first.Until)
+	next.Record(first.Counted, first.Until, after(20))
 	next.arriveAt(5, 1, half)
 	assert.Equal(t, placement.Workload{eight: 4, half: 4}, next.write(t, 30))
 }
 
 func TestCountsAreHalvedBeyondTheirBound(t *testing.T) {
 	var t1 Tally
-	t1.Record(placement.Workload{eight: mostPods - 1, {Mode: placement.ModeTopology, GPUs: 2}: 1}, after(0))
+	t1.Record(placement.Workload{eight: mostPods - 1, {Mode: placement.ModeTopology, GPUs: 2}: 1}, after(0), after(1))
 	t1.arriveAt(1, mostPods/4+1, half)
 	assert.Equal(t, placement.Workload{eight: (mostPods - 1) / 2, half: (mostPods/4 + 1) / 2}, t1.write(t, 60), "what has come once goes")
+}
+
+func TestRecordBeyondTheBoundIsReplaced(t *testing.T) {
+	var t1 Tally
+	t1.Record(placement.Workload{eight: 10*mostPods + 1}, after(0), after(1))
+	t1.arriveAt(1, 1, half)
+	assert.Equal(t, placement.Workload{eight: 10 * mostPods / 16}, t1.write(t, 60), "without a quarter more of arrivals")
+	t1.requireNothingDue(t, 120)
+}
+
+func TestRecordOfTheFuture(t *testing.T) {
+	var t1 Tally
+	t1.Record(placement.Workload{eight: 4}, after(3_000_000), after(10))
+	t1.arriveAt(9, 1, half)
+	t1.arriveAt(11, 2, half)
+	assert.Equal(t, placement.Workload{eight: 4, half: 2}, t1.write(t, 20), "what comes is counted")
+	assert.Equal(t, after(11), t1.Until)
+}
+
+// A clock that is ahead does not make it drop what arrives by the API server's.
+func TestClockThatIsAhead(t *testing.T) {
+	var t1 Tally
+	t1.arriveAt(1, 4, eight)
+	t1.write(t, 3600)
+	t1.arriveAt(2, 2, half)
+	assert.Equal(t, placement.Workload{eight: 4, half: 2}, t1.write(t, 3601))
 }
 
 func TestRareDemandsGo(t *testing.T) {
@@ -74,7 +100,7 @@ func TestRareDemandsGo(t *testing.T) {
 	for i := range mostDemands + 10 {
 		w[placement.Demand{Mode: placement.ModeTopology, GPUs: 1, MilliCPU: int64(i)}] = int64(1 + i%7)
 	}
-	t1.Record(w, after(0))
+	t1.Record(w, after(0), after(1))
 	t1.arriveAt(1, int(w.Members()), half)
 	next := t1.write(t, 60)
 	assert.Len(t, next, mostDemands)

@@ -19,6 +19,9 @@ func (s *State) Gangs() iter.Seq[string] { return maps.Keys(s.gangs) }
 // PodsOf lists the pods of a gang, in no particular order.
 func (s *State) PodsOf(key string) iter.Seq[*Pod] { return maps.Values(s.gangs[key]) }
 
+// HasPods reports whether a gang has pods.
+func (s *State) HasPods(key string) bool { return len(s.gangs[key]) > 0 }
+
 // Gang returns a gang by its key, as it can be placed now ([inventory.MarkGated]); ok is false when
 // it has no pods.
 func (s *State) Gang(key string) (state inventory.GangState, ok bool) {

@@ -140,6 +140,20 @@ func TestGangStatusLooksAtMembersOncePerChange(t *testing.T) {
 	assert.False(t, c.GangStatus(key, first.UID).Known)
 }
 
+// Who asks for a gang that has gone leaves nothing behind: keys of pods do not come again.
+func TestNothingIsKeptOfGangsThatHaveGone(t *testing.T) {
+	c := newCache(t, "a")
+	p := podtest.Gang(1)[0]
+	c.SetPod(p)
+	assert.Equal(t, 1, c.GangStatus("ns/job", p.UID).Present)
+	assert.Len(t, c.counted, 1)
+	c.RemovePod(p.UID)
+	assert.Zero(t, c.GangStatus("ns/job", p.UID).Present)
+	c.InOrder([]string{"ns/job"})
+	assert.Empty(t, c.counted)
+	assert.Empty(t, c.queued)
+}
+
 func TestCacheTellsWhatGangsNeed(t *testing.T) {
 	c := newCache(t, "a")
 	in := podtest.Label(contract.PodGroupLabel, "job")

@@ -89,12 +89,15 @@ func (c *Cache) asGang(p *corev1.Pod) placement.Gang {
 	return placement.Gang{ID: inventory.GangID(p), Priority: corev1helpers.PodPriority(p)}
 }
 
-// counts counts a gang, once after each change; mu must be held.
+// counts counts a gang, once after each change; mu must be held. Of one without pods, which may never
+// change again, nothing is kept.
 func (c *Cache) counts(key string) counted {
 	found, ok := c.counted[key]
 	if !ok {
 		found.status, found.MemberCounts = c.state.Status(key)
-		c.counted[key] = found
+		if c.state.HasPods(key) {
+			c.counted[key] = found
+		}
 	}
 	return found
 }

@@ -82,6 +82,9 @@ func (n quotaNode) spec(path string) (quota.Spec, error) {
 	return spec, nil
 }
 
+// mostQuota is more of anything than a cluster has: 64 PiB of memory. People write more where they mean no limit.
+const mostQuota = 1 << 56
+
 // quotaAmounts parses quantities to the units of [quota.Resources].
 func quotaAmounts(list map[string]json.RawMessage) (quota.Resources, error) {
 	if list == nil {
@@ -93,10 +96,11 @@ func quotaAmounts(list map[string]json.RawMessage) (quota.Resources, error) {
 		if err := json.Unmarshal(list[name], &quantity); err != nil {
 			return nil, fmt.Errorf("%s is %s: %w", name, list[name], err)
 		}
-		out[name] = quantity.Value()
+		convert := amount
 		if name == "cpu" {
-			out[name] = quantity.MilliValue()
+			convert = milli
 		}
+		out[name] = convert(quantity, mostQuota)
 	}
 	return out, nil
 }

@@ -33,6 +33,24 @@ func TestQuotaSpec(t *testing.T) {
 	}, spec)
 }
 
+// What stands for no limit stays above all that a cluster has, and within int64 in each unit.
+func TestQuotaAmountsBeyondInt64(t *testing.T) {
+	for text, want := range map[string]quota.Resources{
+		"9223372036854775807": {"cpu": mostQuota, "memory": mostQuota},
+		"1E":                  {"cpu": mostQuota, "memory": mostQuota},
+		"10P":                 {"cpu": mostQuota, "memory": 10_000_000_000_000_000},
+		"1e30":                {"cpu": mostQuota, "memory": mostQuota},
+		"64Pi":                {"cpu": mostQuota, "memory": mostQuota},
+		"70T":                 {"cpu": 70_000_000_000_000_000, "memory": 70_000_000_000_000},
+	} {
+		amounts := map[string]any{"cpu": text, "memory": text}
+		spec, err := QuotaSpec(podtest.QuotaTree(map[string]any{"min": amounts, "max": amounts}))
+		require.NoError(t, err)
+		assert.Equal(t, want, spec.Min, text)
+		assert.Equal(t, want, spec.Max, text)
+	}
+}
+
 func TestQuotaSpecErrors(t *testing.T) {
 	tests := map[string]struct {
 		root map[string]any

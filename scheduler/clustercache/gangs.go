@@ -116,6 +116,13 @@ func (c *Cache) Partial() []string {
 	return keys
 }
 
+// HasPods reports whether a gang, by its key, has pods.
+func (c *Cache) HasPods(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state.HasPods(key)
+}
+
 // Gang returns a gang by its key ([inventory.PlanKey]); ok is false when it has no pods.
 func (c *Cache) Gang(key string) (state inventory.GangState, ok bool) {
 	c.mu.Lock()

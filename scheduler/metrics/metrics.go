@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
@@ -68,7 +69,7 @@ type Metrics struct {
 // New returns the metrics of a scheduler with this cache. They count from the moment
 // that they are registered.
 func New(cache *clustercache.Cache) *Metrics {
-	return &Metrics{
+	m := &Metrics{
 		cache:       cache,
 		constraints: map[string]string{},
 		searches: metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -98,6 +99,19 @@ func New(cache *clustercache.Cache) *Metrics {
 			Help: "How often the record of the requests that arrive could not be read or written. While it cannot be read, nodes are chosen by the tightest fit.",
 		}, []string{"operation"}),
 	}
+	cache.Subscribe(m.forget)
+	return m
+}
+
+// forget drops what was found out about a gang whose last pod goes.
+func (m *Metrics) forget(change clusterstate.Change) {
+	for _, key := range []string{change.Gang, change.Left} {
+		if key != "" && !m.cache.HasPods(key) {
+			m.mu.Lock()
+			delete(m.constraints, key)
+			m.mu.Unlock()
+		}
+	}
 }
 
 // Register adds the metrics to a registry, once: the arguments are its MustRegister and
@@ -123,7 +137,7 @@ func (m *Metrics) Planned(key string, took time.Duration, result placement.Resul
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.constraints, key)
-	if constraint != "" {
+	if constraint != "" && m.cache.HasPods(key) {
 		m.constraints[key] = constraint
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
@@ -160,6 +161,23 @@ func series(t *testing.T, registry metrics.KubeRegistry, name, label string) map
 		}
 	}
 	return values
+}
+
+// What is counted of gangs that wait is as much as there are, also where nobody asks for it.
+func TestNothingIsKeptOfGangsThatHaveGone(t *testing.T) {
+	cache := cluster(t)
+	m := New(cache)
+	const key = "pod/default/greedy"
+	cache.SetPod(pod("greedy", 9, ""))
+	_, result, ok := cache.Plan(key, nil)
+	require.True(t, ok)
+	m.Planned(key, time.Millisecond, result)
+	m.forget(clusterstate.Change{Gang: key, Freed: true})
+	assert.Len(t, m.constraints, 1, "it waits")
+	m.forget(cache.RemovePod("greedy"))
+	assert.Empty(t, m.constraints)
+	m.Planned(key, time.Millisecond, result)
+	assert.Empty(t, m.constraints, "it went while it was planned")
 }
 
 // Fragments are measured by what nodes are chosen by, and by what is in the cluster while that

@@ -22,6 +22,8 @@ type Table struct {
 	machine Machine
 	healthy Set
 	sets    chooser
+	// wiring is the table that shared its sets ([Table.WithHealth]), so that it stays as long as they do.
+	wiring *Table
 }
 
 // chooser is what a table needs to know of a machine's sets of GPUs. In every
@@ -56,7 +58,7 @@ func (t *Table) WithHealth(unhealthy []string) *Table {
 	for i := range m.GPUs {
 		m.GPUs[i].Unhealthy = unhealthy[i]
 	}
-	return &Table{machine: m, healthy: m.Healthy(), sets: t.sets}
+	return &Table{machine: m, healthy: m.Healthy(), sets: t.sets, wiring: t}
 }
 
 // Machine returns the machine that the table was made from.

@@ -3,11 +3,13 @@ package inventory
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
+	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -26,10 +28,10 @@ func Node(n *corev1.Node, hw *contract.GPUNode) (placement.Node, error) {
 	return new(Tables).Node(n, hw)
 }
 
-// Tables shares what is computed of a wiring between nodes with equal hardware. It keeps one table
-// for each hardware, whatever becomes of the health of its GPUs.
+// Tables shares what is computed of a wiring between nodes with equal hardware. It knows one table
+// for each hardware, whatever becomes of the health of its GPUs, as long as someone uses it.
 type Tables struct {
-	known map[string]*gpu.Table
+	known map[string]weak.Pointer[gpu.Table]
 }
 
 // Node is [Node] with the table that nodes with equal hardware share.
@@ -115,7 +117,7 @@ func (t *Tables) wired(m gpu.Machine) (*gpu.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describe hardware %q: %w", m.Name, err)
 	}
-	if table, ok := t.known[string(key)]; ok {
+	if table := t.known[string(key)].Value(); table != nil {
 		return table, nil
 	}
 	table, err := gpu.NewTable(m)
@@ -123,9 +125,10 @@ func (t *Tables) wired(m gpu.Machine) (*gpu.Table, error) {
 		return nil, err
 	}
 	if t.known == nil {
-		t.known = map[string]*gpu.Table{}
+		t.known = map[string]weak.Pointer[gpu.Table]{}
 	}
-	t.known[string(key)] = table
+	maps.DeleteFunc(t.known, func(_ string, unused weak.Pointer[gpu.Table]) bool { return unused.Value() == nil })
+	t.known[string(key)] = weak.Make(table)
 	return table, nil
 }
 

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"math"
+	"runtime"
 	"testing"
 	"time"
 
@@ -222,6 +223,32 @@ func TestRelabelled(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Tables are big, and a cluster that lives long sees many wirings.
+func TestTablesOfNodesThatHaveGone(t *testing.T) {
+	var tables Tables
+	wiring := func(link, health string) *contract.GPUNode {
+		return &contract.GPUNode{Status: contract.GPUNodeStatus{
+			GPUs: []contract.GPUInfo{{Index: 0, Health: health}, {Index: 1, Health: contract.Healthy}}, Links: []string{"X " + link, link + " X"},
+		}}
+	}
+	node := func(link, health string) placement.Node {
+		n, err := tables.Node(podtest.Node("a", 2), wiring(link, health))
+		require.NoError(t, err)
+		return n
+	}
+	sick := node("PIX", contract.Unhealthy)
+	for _, link := range []string{"PXB", "PHB", "NODE"} {
+		node(link, contract.Healthy)
+		runtime.GC()
+	}
+	last := node("SYS", contract.Healthy)
+	assert.Len(t, tables.known, 2, "one has a sick GPU, and its wiring, the other is new")
+	assert.Same(t, last.GPUs, node("SYS", contract.Healthy).GPUs)
+	healed := node("PIX", contract.Healthy)
+	assert.Same(t, healed.GPUs, node("PIX", contract.Healthy).GPUs)
+	runtime.KeepAlive(sick)
 }
 
 // What a wiring offers is computed once: neither an agent that is silent since then, nor another reason of

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // Gang is a set of members that run all together or not at all.
@@ -122,6 +124,26 @@ func (g *Gang) LateMissing() int {
 		}
 	}
 	return missing
+}
+
+// LateCharge is what those that start late, and do not run yet, will be charged in the quota tree, nil for none.
+func (g *Gang) LateCharge() quota.Resources {
+	runs := g.runs()
+	var sum quota.Resources
+	for i := range g.Roles {
+		role := &g.Roles[i]
+		missing := len(role.Members) - countIn(runs, role.Members)
+		if !role.Late || missing == 0 {
+			continue
+		}
+		if sum == nil {
+			sum = quota.Resources{}
+		}
+		for resource, amount := range role.Request.Charge() {
+			sum[resource] += int64(missing) * amount
+		}
+	}
+	return sum
 }
 
 // StartsLate reports whether nobody of the gang has to run before those who are late: it is such a part ([Gang.Late]).

@@ -36,20 +36,20 @@ func Of(p *packing.Packer) placement.Verdict {
 		v.Reasons = nodeReasons(p, next, chosen)
 	}
 	if limit < p.Needed {
-		v.Reasons = append([]placement.Reason{quotaReason(p)}, v.Reasons...)
+		v.Reasons = append([]placement.Reason{QuotaReason(p, p.Needed)}, v.Reasons...)
 	}
 	v.Fixes = fixes(p, next, chosen, v.Reasons)
 	return v
 }
 
-// quotaReason says which limit of the tree the gang exceeds.
-func quotaReason(p *packing.Packer) placement.Reason {
+// QuotaReason says which limit of the tree the gang exceeds with so many of the members to place.
+func QuotaReason(p *packing.Packer, members int) placement.Reason {
 	if p.LeafMissing(&p.Gang) {
 		return placement.Reason{Code: placement.NoSuchLeaf, Text: p.Quota.Missing(p.Gang.Leaf)}
 	}
-	exceeded := p.OverQuota(p.Needed)
-	text := fmt.Sprintf("%s by %s", exceeded, plural(p.Needed, "member"))
-	if p.Needed > 1 {
+	exceeded := p.OverQuota(members)
+	text := fmt.Sprintf("%s by %s", exceeded, plural(members, "member"))
+	if members > 1 {
 		text += " together"
 	}
 	if p.Late() {

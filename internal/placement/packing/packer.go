@@ -103,7 +103,7 @@ func NewPacker(c snapshot.Cluster, g placement.Gang) *Packer {
 		// The others run: those that come late are due.
 		total += p.addMembers(runs, true)
 	} else {
-		p.late = lateCharge(&p.Gang, runs)
+		p.late = p.Gang.LateCharge()
 	}
 	minimum := total
 	if g.Minimum > 0 {
@@ -125,29 +125,6 @@ func NewPacker(c snapshot.Cluster, g placement.Gang) *Packer {
 		p.memory = p.Workload.TrialsOf(p.Classes[0].Request)
 	}
 	return p
-}
-
-// lateCharge is what those of a gang that come late, and do not run yet, will be charged.
-func lateCharge(g *placement.Gang, runs map[string]string) quota.Resources {
-	var sum quota.Resources
-	for i := range g.Roles {
-		role := &g.Roles[i]
-		if !role.Late {
-			continue
-		}
-		for _, name := range role.Members {
-			if _, ok := runs[name]; ok {
-				continue
-			}
-			if sum == nil {
-				sum = quota.Resources{}
-			}
-			for resource, amount := range role.Request.Charge() {
-				sum[resource] += amount
-			}
-		}
-	}
-	return sum
 }
 
 // countReserved counts the running members per node that limit those of a class: of its

@@ -48,13 +48,15 @@ func AsPlanned(v *snapshot.View, g *placement.Gang, gone []*placement.Pod) (resu
 	p := packing.NewPacker(c, *g)
 	spots, why := spotsOf(p, g.Planned)
 	if why == "" {
-		withinQuota(p, spots)
+		why = withinQuota(p, spots)
+	}
+	if why == "" {
 		why = blockedAt(p, spots)
 	}
 	if why != "" {
 		return placement.Result{}, why
 	}
-	bound := packing.NewPacker(c, boundTo(g, spots, c.Nodes))
+	bound := packing.NewPacker(c, boundTo(p, spots))
 	bound.Spots = spots
 	result, ok := bound.Place()
 	if !ok {
@@ -147,11 +149,12 @@ func named(n *capacity.Node, planned string) string {
 }
 
 // withinQuota drops the spots of members that quota leaves out, where the gang does not need them:
-// a plan of GPUs knows no quota, and the others have their places all the same.
-func withinQuota(p *packing.Packer, spots map[string]packing.Spot) {
-	allowed := p.Allowed()
-	if allowed < p.Needed || allowed == 0 {
-		return
+// a plan of GPUs knows no quota, and the others have their places all the same. Where it needs them,
+// why says which limit they exceed.
+func withinQuota(p *packing.Packer, spots map[string]packing.Spot) (why string) {
+	allowed, needed := p.Allowed(), max(p.Needed, 1)
+	if allowed < needed {
+		return explanation.QuotaReason(p, needed).Text
 	}
 	for _, b := range p.Due {
 		for _, name := range b.Names {
@@ -163,6 +166,7 @@ func withinQuota(p *packing.Packer, spots map[string]packing.Spot) {
 			}
 		}
 	}
+	return ""
 }
 
 // gpusAt translates NVML indexes to the positions of a node's GPUs.
@@ -231,19 +235,20 @@ func gpusText(n *capacity.Node, gpus gpu.Set) string {
 }
 
 // boundTo is the gang with members for the spots alone, each role with as many on each node
-// as the spots have there.
-func boundTo(g *placement.Gang, spots map[string]packing.Spot, nodes []*capacity.Node) placement.Gang {
-	bound, runs := *g, map[string]bool{}
-	for _, a := range g.Running {
+// as the spots have there, and with what starts once they run.
+func boundTo(p *packing.Packer, spots map[string]packing.Spot) placement.Gang {
+	bound, runs := p.Gang, map[string]bool{}
+	for _, a := range p.Gang.Running {
 		runs[a.Member] = true
 	}
 	bound.Roles, bound.Minimum = nil, 0
-	for _, role := range g.Roles {
-		if role.Late {
+	for _, role := range p.Gang.Roles {
+		if role.Late && p.Late() {
+			bound.Roles = append(bound.Roles, role)
 			continue
 		}
-		limits := make(map[string]int, len(nodes))
-		for _, n := range nodes {
+		limits := make(map[string]int, len(p.Nodes))
+		for _, n := range p.Nodes {
 			limits[n.Name] = 0
 		}
 		role.Members = slices.DeleteFunc(slices.Clone(role.Members), func(name string) bool {

@@ -270,7 +270,7 @@ func TestNotAsPlanned(t *testing.T) {
 		"quota": {func(v *snapshot.View, g *placement.Gang) {
 			placementtest.SetQuota(t, v, placementtest.Halves())
 			g.Leaf = "none"
-		}, nil, "not all members fit where they were planned"},
+		}, nil, `the quota tree has no leaf "none"; its leaves are left, right`},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -310,4 +310,54 @@ func TestPlannedPartsOfGPUs(t *testing.T) {
 	require.NotNil(t, got.Placement, "%s; %s", got.Verdict, got.Verdict.NotAsPlanned)
 	assert.ElementsMatch(t, first.Placement.Assignments, got.Placement.Assignments)
 	assert.Empty(t, got.Verdict.NotAsPlanned)
+}
+
+// A gang gets its planned place only with quota for what starts once it runs: it would hold its GPUs and wait for the
+// quota of its launcher.
+func TestPlannedPlaceLeavesQuotaToTheLauncher(t *testing.T) {
+	request := func(gpus int, cores int64) placement.Request {
+		r := placement.Request{Resources: placement.Resources{MilliCPU: 1000 * cores}}
+		if gpus > 0 {
+			r.Mode, r.GPUs = placement.ModeTopology, gpus
+		}
+		return r
+	}
+	for name, test := range map[string]struct {
+		cores     int64
+		minimum   int
+		evaluator bool
+		places    []string
+		want      string
+	}{
+		"too little for the launcher": {cores: 8,
+			want: "quota root/left: max of cpu is 8, 0 is used and 10 is asked for by 2 members together, with what starts once they run"},
+		"enough for all":                   {cores: 10, places: []string{"worker-0", "worker-1"}},
+		"a member beyond the minimum":      {cores: 8, minimum: 1, places: []string{"worker-0"}},
+		"one that is not planned is first": {cores: 9, minimum: 2, evaluator: true, places: []string{"evaluator-0", "worker-0"}, want: "not all members fit where they were planned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			limit := func(cores int64) quota.Resources { return quota.Resources{"cpu": 1000 * cores} }
+			placementtest.SetQuota(t, v, quota.Spec{Min: limit(100), Max: limit(100), Children: []quota.Spec{{Name: "left", Max: limit(test.cores)}}})
+			g := placementtest.InLeaf(placementtest.Gang("ml/mpi", 2, request(1, 3)), "left", 0)
+			launcher := placementtest.Role("launcher", 1, request(0, 4))
+			launcher.Late = true
+			g.Roles, g.Minimum = []placement.Role{launcher, g.Roles[0]}, test.minimum
+			if test.evaluator {
+				g.Roles = slices.Insert(g.Roles, 0, placementtest.Role("evaluator", 1, request(1, 1)))
+			}
+			g.Planned = []placement.Planned{{Member: "worker-0", Node: "n1", GPUs: []int{2}}, {Member: "worker-1", Node: "n1", GPUs: []int{3}}}
+			for _, result := range []placement.Result{planner.Plan(v, g), preemption.Reclaim(v, g)} {
+				assert.Equal(t, test.want, result.Verdict.NotAsPlanned)
+				var places []string
+				if result.Placement != nil {
+					for _, a := range result.Placement.Assignments {
+						places = append(places, a.Member)
+						assert.Equal(t, test.want == "", a.Node == "n1", "n0 would come first")
+					}
+				}
+				assert.ElementsMatch(t, test.places, places)
+			}
+		})
+	}
 }

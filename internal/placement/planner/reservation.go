@@ -25,7 +25,7 @@ func ReservationFree(v *snapshot.View, h *snapshot.Reserved, g *placement.Gang, 
 		return false
 	}
 	p := packing.NewPacker(v.SeenBy(h, gone), *g)
-	if p.LeafMissing(g) || p.Exceeded(g, placement.ChargeOf(h.Pods())) != nil {
+	if p.LeafMissing(g) || p.Exceeded(g, h.Charge(g)) != nil {
 		return false
 	}
 	if h.QuotaOnly {

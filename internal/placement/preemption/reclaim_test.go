@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
@@ -473,4 +474,53 @@ func TestGrowthStaysWithinItsQuota(t *testing.T) {
 	got := preemption.Reclaim(v, elastic)
 	require.NotNil(t, got.Placement, got.Verdict)
 	assert.Len(t, got.Placement.Assignments, 2)
+}
+
+// TestReservationAndTheQuotaOfTheLauncher: what starts once a gang runs has no place in its reservation, and has its
+// quota there: the gang would hold its GPUs and wait for it.
+func TestReservationAndTheQuotaOfTheLauncher(t *testing.T) {
+	request := func(gpus int, cores int64) placement.Request {
+		r := placement.Request{Resources: placement.Resources{MilliCPU: 1000 * cores}}
+		if gpus > 0 {
+			r.Mode, r.GPUs = placement.ModeTopology, gpus
+		}
+		return r
+	}
+	limit := quota.Resources{"cpu": 11_000}
+	for name, evicts := range map[string]bool{"evicts": true, "waits": false} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(1)
+			placementtest.SetQuota(t, v, quota.Spec{Min: limit, Max: limit, Children: []quota.Spec{{Name: "team", Max: limit}}})
+			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/old", 1, request(8, 1)), "team", 0))
+			g := placementtest.InLeaf(placementtest.Gang("ml/mpi", 2, request(4, 3)), "team", 10)
+			launcher := placementtest.Role("launcher", 1, request(0, 4))
+			launcher.Late = true
+			g.Roles = []placement.Role{launcher, g.Roles[0]}
+			if evicts {
+				found := preemption.Reclaim(v, g)
+				require.NotNil(t, found.Reservation, found.Verdict)
+				v.AddReservation(*found.Reservation)
+			} else {
+				backfill.ReserveBlocked(v, []placement.Gang{g})
+			}
+			held := v.ReservationOf(g.ID)
+			require.NotNil(t, held)
+			pod := func(cores int64) string {
+				p := request(0, cores)
+				return v.OverQuota(&placement.Gang{ID: "ml/pod/cpu", Leaf: "team", Preemptible: true, Priority: 10}, p.Charge(), v.Held())
+			}
+			assert.Empty(t, pod(1))
+			assert.Equal(t, "quota root/team: max of cpu is 11, 1 is used (10 once reservations are taken) and 2 is asked for", pod(2))
+
+			placementtest.Evict(v, held.After)
+			assert.True(t, planner.ReservationFree(v, held, &g, nil))
+			more := launcher
+			more.Request = request(0, 6)
+			greedy := g
+			greedy.Roles = []placement.Role{more, g.Roles[1]}
+			assert.False(t, planner.ReservationFree(v, held, &greedy, nil), "its launcher has appeared, and asks for more than is left")
+			assert.Nil(t, preemption.Reclaim(v, greedy).Placement)
+			assert.NotNil(t, preemption.Reclaim(v, g).Placement)
+		})
+	}
 }

@@ -42,9 +42,7 @@ func (v *View) laterUsage(gone map[string]*placement.Pod, reservations ...*Reser
 		}
 	}
 	for _, h := range reservations {
-		for _, p := range h.Pods() {
-			more.Add(p.Leaf, p.Request.Charge(), p.Preemptible)
-		}
+		more.Add(h.Gang.Leaf, h.Charge(&h.Gang), h.Gang.Preemptible)
 		if v.jobs[Job{h.Gang.ID, h.Gang.Leaf}] == 0 {
 			more.AddJob(h.Gang.Leaf)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // Reserved is a reservation that a view keeps.
@@ -160,6 +161,18 @@ func (v *View) remaining(n *capacity.Node) *capacity.Capacity {
 // Pods returns the reserved gang's pods.
 func (h *Reserved) Pods() []*placement.Pod {
 	return slices.Concat(slices.Collect(maps.Values(h.Come))...)
+}
+
+// Charge returns what the reservation's gang, as it is now, is charged in its place, with what starts once it
+// runs: a gang that has no quota left for that would hold its GPUs and wait.
+func (h *Reserved) Charge(g *placement.Gang) quota.Resources {
+	placed := *g
+	placed.Running = slices.Concat(g.Running, h.Placement.Assignments)
+	sum := placement.ChargeOf(h.Pods())
+	for resource, amount := range placed.LateCharge() {
+		sum[resource] += amount
+	}
+	return sum
 }
 
 // On reports whether the place is on a node, in part.

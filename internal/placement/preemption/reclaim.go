@@ -106,7 +106,7 @@ func preempt(v *snapshot.View, p *packing.Packer) (placement.Reservation, bool) 
 		if tree != nil && tree.Entitled(p.Gang.Leaf, p.Charge(p.Needed)) {
 			victims = borrowers(p, tree.Clone(), victims)
 		}
-		return slices.Concat(leaving, entire(withinBudgets(v, victims)))
+		return slices.Concat(leaving, entire(withinBudgets(v, p.Gang.ID, victims)))
 	}
 	after, ok := Fewest(v, p.Gang, allowed(victims))
 	if !ok {
@@ -168,8 +168,8 @@ func borrowers(p *packing.Packer, tree *quota.Tree, candidates []*RunningGang) [
 // withinBudgets keeps the candidates that disruption budgets let go together with those
 // before them, and with pods that are evicted already and that a budget may not have
 // counted yet.
-func withinBudgets(v *snapshot.View, candidates []*RunningGang) []*RunningGang {
-	evictions := v.CountEvictions()
+func withinBudgets(v *snapshot.View, gang string, candidates []*RunningGang) []*RunningGang {
+	evictions := v.CountEvictions(gang)
 	return slices.DeleteFunc(slices.Clone(candidates), func(r *RunningGang) bool { return !evictions.Allow(r.pods) })
 }
 

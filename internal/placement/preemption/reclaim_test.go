@@ -524,3 +524,40 @@ func TestReservationAndTheQuotaOfTheLauncher(t *testing.T) {
 		})
 	}
 }
+
+// TestBudgetAndTheOwnReservation: a gang whose place does not do any more is planned again. Whom it would have evicted
+// for that place stays, and counts in no budget, unless it is going already.
+func TestBudgetAndTheOwnReservation(t *testing.T) {
+	for name, test := range map[string]struct {
+		allowed int
+		going   bool
+		victims int
+	}{
+		"stays":                              {allowed: 1, victims: 1},
+		"goes, and the budget allows no two": {allowed: 1, going: true},
+		"goes, and the budget allows two":    {allowed: 2, going: true, victims: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			for i := range 2 {
+				placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("ml/low-", i), 1, placementtest.WholeGPUs(8)), "", 0))
+			}
+			v.SetBudget("ml/budget", test.allowed)
+			for _, pod := range append(v.Pods("n0"), v.Pods("n1")...) {
+				pod.Budgets = []string{"ml/budget"}
+				v.AddPod(pod)
+			}
+			g := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(8)), "", 5)
+			found := preemption.Reclaim(v, g)
+			require.Len(t, found.Victims, 1)
+			v.AddReservation(*found.Reservation)
+			if test.going {
+				pod, _ := v.Pod(found.Victims[0].Pods[0])
+				pod.Leaving = true
+				v.AddPod(pod)
+			}
+			g.ExcludeNodes = map[string]bool{found.Placement.Assignments[0].Node: true} // another plugin refuses it
+			assert.Len(t, preemption.Reclaim(v, g).Victims, test.victims)
+		})
+	}
+}

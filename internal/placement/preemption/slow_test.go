@@ -93,7 +93,7 @@ func preemptSlowly(v *snapshot.View, p *packing.Packer) (placement.Reservation, 
 		if tree != nil && tree.Entitled(p.Gang.Leaf, p.Charge(p.Needed)) {
 			victims = borrowers(p, tree.Clone(), victims)
 		}
-		return slices.Concat(leaving, entire(withinBudgets(v, victims)))
+		return slices.Concat(leaving, entire(withinBudgets(v, p.Gang.ID, victims)))
 	}
 	after, ok := fewestSlowly(v, p.Gang, allowed(victims))
 	if !ok {

@@ -1,6 +1,10 @@
 package snapshot
 
-import "github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+import (
+	"slices"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
 
 // SetBudget tells how many of the pods that name a disruption budget may be evicted
 // now. A budget that was never set allows none.
@@ -22,13 +26,19 @@ func (v *View) RemoveBudget(name string) {
 type Evictions struct{ allowed, used map[string]int }
 
 // CountEvictions begins with the pods that reservations evict already, and that a budget may not
-// have counted yet.
-func (v *View) CountEvictions() *Evictions {
+// have counted yet. A gang that is planned gives up the reservation that it holds itself: of those pods it counts
+// who is going already.
+func (v *View) CountEvictions(gang string) *Evictions {
 	e := &Evictions{allowed: v.budgets, used: map[string]int{}}
 	for _, h := range v.reservations {
-		if h.Evicts {
-			e.count(v.Awaited(h), 1)
+		if !h.Evicts {
+			continue
 		}
+		pods := v.Awaited(h)
+		if h.Gang.ID == gang {
+			pods = slices.DeleteFunc(pods, func(p *placement.Pod) bool { return !p.Leaving })
+		}
+		e.count(pods, 1)
 	}
 	return e
 }

@@ -3,6 +3,7 @@
 package preemption
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -193,7 +194,11 @@ func followWaiting(v *snapshot.View, g *placement.Gang) (result placement.Result
 		nodes[a.Node] = true
 	}
 	r := placement.Reservation{Gang: *g, Placement: *result.Placement, Evicts: true}
-	for _, gone := range near(leaving, nodes) {
+	after := near(leaving, nodes)
+	if fewer, _ := planner.AsPlanned(v, g, PodsOf(after)); !reflect.DeepEqual(fewer, result) {
+		after = leaving // from other nodes they leave quota
+	}
+	for _, gone := range after {
 		r.After = append(r.After, gone.Victim)
 	}
 	return r.Result(), "", true

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
@@ -558,6 +559,48 @@ func TestBudgetAndTheOwnReservation(t *testing.T) {
 			}
 			g.ExcludeNodes = map[string]bool{found.Placement.Assignments[0].Node: true} // another plugin refuses it
 			assert.Len(t, preemption.Reclaim(v, g).Victims, test.victims)
+		})
+	}
+}
+
+// TestPlannedPlaceNamesWhoIsWaitedFor: a planned place waits for those that leave its nodes, and for the others where these
+// leave quota for it.
+func TestPlannedPlaceNamesWhoIsWaitedFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		quota   int64
+		leaving map[string]string // gangs by node
+		members int
+		minimum int
+		after   []string
+	}{
+		"for the place": {quota: 24, leaving: map[string]string{"n0": "ml/else", "n1": "ml/here"}, members: 1, after: []string{"ml/here"}},
+		"for quota":     {quota: 8, leaving: map[string]string{"n0": "ml/else"}, members: 1, after: []string{"ml/else"}},
+		"for both":      {quota: 16, leaving: map[string]string{"n0": "ml/else", "n1": "ml/here"}, members: 2, after: []string{"ml/else", "ml/here"}},
+		"for the quota of members beyond a minimum": {quota: 16, leaving: map[string]string{"n0": "ml/else", "n1": "ml/here"}, members: 2, minimum: 1, after: []string{"ml/else", "ml/here"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(3)
+			limit := quota.Resources{"aliyun.com/gpu": test.quota}
+			placementtest.SetQuota(t, v, quota.Spec{Min: limit, Max: limit, Children: []quota.Spec{{Name: "team", Max: limit}}})
+			for node, id := range test.leaving {
+				v.AddPod(placement.Pod{ID: id + "/worker-0", Gang: id, Node: node, Leaf: "team", Preemptible: true, Leaving: true,
+					Request: placementtest.WholeGPUs(8), Own: gpu.SetOf(0, 1, 2, 3, 4, 5, 6, 7)})
+			}
+			g := placementtest.InLeaf(placementtest.Gang("ml/g", test.members, placementtest.WholeGPUs(8)), "team", 0)
+			g.Minimum = test.minimum
+			for i := range test.members {
+				g.Planned = append(g.Planned, placement.Planned{Member: fmt.Sprint("worker-", i), Node: fmt.Sprint("n", i+1), GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}})
+			}
+			got := preemption.Reclaim(v, g)
+			require.NotNil(t, got.Reservation)
+			var after []string
+			for _, gone := range got.Reservation.After {
+				after = append(after, gone.Gang)
+			}
+			assert.Equal(t, test.after, after)
+			assert.Len(t, got.Placement.Assignments, test.members)
+			v.AddReservation(*got.Reservation)
+			assert.True(t, planner.ReservationValid(v, v.ReservationOf(g.ID), &g))
 		})
 	}
 }

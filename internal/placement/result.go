@@ -65,6 +65,8 @@ type Reservation struct {
 	Evicts bool
 	// QuotaOnly means that the gang waits for quota: no node is kept from others for it.
 	QuotaOnly bool
+	// NotAsPlanned says why it is not the place of [Gang.Planned], as [Verdict.NotAsPlanned] does.
+	NotAsPlanned string
 }
 
 // Victims returns the gangs that are to be evicted.
@@ -86,6 +88,13 @@ func (r Reservation) Result() Result {
 	members := len(r.Gang.Running) + len(r.Placement.Assignments)
 	return Result{
 		Placement: &r.Placement, Victims: r.Victims(), Reservation: &r,
-		Verdict: Verdict{Fits: true, Gang: r.Gang.ID, Asked: members, Fit: members},
+		Verdict: Verdict{Fits: true, Gang: r.Gang.ID, Asked: members, Fit: members, NotAsPlanned: r.NotAsPlanned},
 	}
+}
+
+// Taken is what is found for a gang that takes the reserved place, which the others have left.
+func (r Reservation) Taken() Result {
+	result := r.Result()
+	result.Victims, result.Reservation = nil, nil
+	return result
 }

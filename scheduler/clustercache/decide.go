@@ -30,7 +30,7 @@ type Decision struct {
 	EvictedFor string
 	// Assumed are the planned members, when the gang gets its place now.
 	Assumed []AssumedPod
-	// Taken is the reservation whose place the gang gets now, nil when it held none.
+	// Taken is the reservation of the place that the gang gets now, nil when it held none.
 	Taken *placement.Reservation
 	// Ports are the host ports that keep the members on more nodes than they would need
 	// without, where they get their places now.
@@ -169,6 +169,9 @@ func (c *Cache) decide(key string, limits Limits, approve func(*Decision) bool) 
 		}
 	}
 	if held, ok := c.state.View.Reservation(d.Gang.ID); ok {
+		if !held.Evicts { // the place may be another one than the gang has waited for
+			held.Placement, held.After = *d.Result.Placement, nil
+		}
 		d.Taken = &held
 	}
 	d.Lifted = c.state.View.Release(d.Gang.ID)

@@ -35,7 +35,7 @@ func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 		if v.ReservationOf(g.ID) != nil {
 			continue
 		}
-		if now := planner.Place(v, g); now != nil {
+		if now := placeNow(v, g); now != nil {
 			v.AddReservation(placement.Reservation{Gang: g, Placement: *now})
 			continue
 		}
@@ -51,6 +51,14 @@ func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 		onNodes = onNodes || !r.QuotaOnly
 	}
 	v.DropReservations(func(h *snapshot.Reserved) bool { return len(h.After) == 0 && before[h.Gang.ID] == nil })
+}
+
+// placeNow finds the place that a gang takes, nil when it does not fit: the planned one where it can have that.
+func placeNow(v *snapshot.View, g placement.Gang) *placement.Placement {
+	if followed, _, ok := planner.Follow(v, &g); ok {
+		return followed.Placement
+	}
+	return planner.Place(v, g)
 }
 
 // stoppedByQuota reports whether a gang has too little quota, whatever is free on nodes.

@@ -14,7 +14,7 @@ import (
 // that does, in their order: for who looks at a cluster in which they have places already.
 func ReserveEach(v *snapshot.View, gangs []placement.Gang) {
 	for _, g := range gangs {
-		if placed := planner.Place(v, g); placed != nil {
+		if placed := placeNow(v, g); placed != nil {
 			v.Apply(g, *placed)
 		} else if r, ok := Reserve(v, g); ok {
 			v.AddReservation(r)
@@ -26,9 +26,9 @@ func ReserveEach(v *snapshot.View, gangs []placement.Gang) {
 // ended: those that are being deleted, then those that end first, as far as ends are
 // known, then those that free the most; none that the others make superfluous. A gang
 // that its quota stops gets a reservation of quota only: it waits for gangs that use that
-// quota, and no node is kept for it. ok is false when the gang would not fit even on the
-// empty cluster, and while it loses members: it will need more than it lacks now. Pods near which it has to
-// run are not waited for to end.
+// quota, and no node is kept for it. Where the gang's planned place is free by then, it is that one.
+// ok is false when the gang would not fit even on the empty cluster, and while it loses members:
+// it will need more than it lacks now. Pods near which it has to run are not waited for to end.
 func Reserve(v *snapshot.View, g placement.Gang) (r placement.Reservation, ok bool) {
 	p := packing.NewPacker(v.Seen(&g, nil), g)
 	if p.Invalid() != nil {
@@ -43,9 +43,12 @@ func Reserve(v *snapshot.View, g placement.Gang) (r placement.Reservation, ok bo
 	if !ok {
 		return placement.Reservation{}, false
 	}
-	placed := packing.NewPacker(v.Seen(&g, preemption.PodsOf(after)), g)
-	placed.Elastic = false
-	result, _ := placed.Place()
+	result, why := planner.AsPlanned(v, &g, preemption.PodsOf(after))
+	if why != "" {
+		placed := packing.NewPacker(v.Seen(&g, preemption.PodsOf(after)), g)
+		placed.Elastic = false
+		result, _ = placed.Place()
+	}
 	r = placement.Reservation{Gang: g, Placement: *result.Placement, QuotaOnly: p.Allowed() < p.Needed}
 	for _, ended := range after {
 		r.After = append(r.After, ended.Victim)

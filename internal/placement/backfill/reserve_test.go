@@ -1,6 +1,7 @@
 package backfill_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -201,4 +202,65 @@ func TestBackfillSharesAndOtherResources(t *testing.T) {
 	request.HostPorts, request.MemoryGiB, request.CorePercent = nil, 6, 40
 	filled := planner.Plan(v, placementtest.Gang("ml/e", 1, request))
 	require.NotNil(t, filled.Placement)
+}
+
+// A gang that has waited for long gets its planned place where that is free, and else the reserved one, and says why.
+func TestReservationAndThePlannedPlace(t *testing.T) {
+	leave := func(v *snapshot.View, nodes ...string) {
+		for _, n := range nodes {
+			for _, pod := range v.Pods(n) {
+				v.RemovePod(pod.ID)
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		together       bool
+		change         func(*snapshot.View)
+		reserved, node string
+		waits          bool
+		why            string
+	}{
+		"one gang leaves both nodes": {together: true, reserved: "n1", node: "n1",
+			change: func(v *snapshot.View) { leave(v, "n0", "n1") }},
+		"the planned node is left as well": {reserved: "n0", node: "n1",
+			change: func(v *snapshot.View) { leave(v, "n0", "n1") }},
+		"the planned node is being left": {reserved: "n0", node: "n1", waits: true, change: func(v *snapshot.View) {
+			leave(v, "n0")
+			pod := v.Pods("n1")[0]
+			pod.Leaving = true
+			v.AddPod(pod)
+		}},
+		"the planned node is not left": {reserved: "n0", node: "n0", why: "GPU 0, 1, 2, 3, 4, 5, 6, 7 of node n1, where worker-0 was planned, cannot be had",
+			change: func(v *snapshot.View) { leave(v, "n0") }},
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", looked at again: ", again), func(t *testing.T) {
+				v := placementtest.TopologyView(2)
+				if test.together {
+					placementtest.Place(t, v, placementtest.Gang("ml/both", 2, placementtest.WholeGPUs(8)))
+				} else {
+					placementtest.Place(t, v, placementtest.Gang("ml/a", 1, placementtest.WholeGPUs(8)))
+					placementtest.Place(t, v, placementtest.Gang("ml/b", 1, placementtest.WholeGPUs(8)))
+				}
+				g := placementtest.Gang("ml/planned", 1, placementtest.WholeGPUs(8))
+				g.Planned = []placement.Planned{{Member: "worker-0", Node: "n1", GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}}
+				require.Nil(t, preemption.Reclaim(v, g).Placement)
+				backfill.ReserveBlocked(v, []placement.Gang{g})
+				r, _ := v.Reservation(g.ID)
+				require.Equal(t, test.reserved, r.Placement.Assignments[0].Node)
+				test.change(v)
+				if again {
+					backfill.ReserveBlocked(v, []placement.Gang{g})
+					if r, _ = v.Reservation(g.ID); !test.waits {
+						require.Equal(t, test.node, r.Placement.Assignments[0].Node, "it is kept from others")
+					}
+				}
+				got := preemption.Reclaim(v, g)
+				require.NotNil(t, got.Placement)
+				assert.Equal(t, test.node, got.Placement.Assignments[0].Node)
+				assert.Equal(t, test.waits, got.Reservation != nil)
+				assert.Equal(t, test.why, got.Verdict.NotAsPlanned)
+			})
+		}
+	}
 }

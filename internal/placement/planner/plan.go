@@ -34,7 +34,8 @@ func Plan(v *snapshot.View, g placement.Gang) placement.Result {
 	return result
 }
 
-// Place is Plan for callers that do not ask why: it returns nil when the gang does not fit.
+// Place is Plan for callers that ask neither why nor where an earlier plan put the gang: it returns nil when the gang
+// does not fit.
 func Place(v *snapshot.View, g placement.Gang) *placement.Placement {
 	if v.CachedUnschedulable(&g) {
 		return nil

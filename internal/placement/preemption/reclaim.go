@@ -18,7 +18,8 @@ import (
 // a reservation to hold, and names the victims to evict. Nobody needs to go unless the
 // whole gang has its place after that. A gang for which others have to go waits for the
 // place that they leave, also when it would fit elsewhere once the first of them have
-// gone: none of them is evicted in vain, and the place is the best that was found. Nobody is evicted
+// gone: none of them is evicted in vain, and the place is the best that was found. One that waits for
+// others to end goes where it was planned when it can by then. Nobody is evicted
 // for a gang of which members are going themselves: it will need more than it lacks now.
 //
 // Members beyond the minimum get what is free beside the others. With a quota tree, a gang
@@ -48,22 +49,28 @@ import (
 // consistent: each counts what the ones before it hold as taken, and their victims as gone.
 func Reclaim(v *snapshot.View, g placement.Gang) placement.Result {
 	held := v.ReservationOf(g.ID)
-	if held != nil && !held.QuotaOnly && v.Evicted(held) && planner.ReservationFree(v, held, &g, nil) {
-		placed := held.Placement
-		return placement.Result{Placement: &placed, Verdict: placement.Verdict{
-			Fits: true, Gang: g.ID, Asked: len(g.Running) + len(placed.Assignments), Fit: len(g.Running) + len(placed.Assignments),
-		}}
-	}
-	if held != nil && held.Evicts && planner.ReservationValid(v, held, &g) {
+	free := held != nil && !held.QuotaOnly && v.Evicted(held) && planner.ReservationFree(v, held, &g, nil)
+	switch {
+	case free && held.Evicts:
+		return held.Taken()
+	case held != nil && held.Evicts && planner.ReservationValid(v, held, &g):
 		return held.Reservation.Result()
 	}
 	followed, why, ok := followWaiting(v, &g)
 	if ok {
 		return followed
 	}
-	g.Planned = nil
-	result := reclaim(v, g)
+	var result placement.Result
+	if free {
+		result = held.Taken()
+	} else {
+		g.Planned = nil
+		result = reclaim(v, g)
+	}
 	result.Verdict.NotAsPlanned = why
+	if result.Reservation != nil {
+		result.Reservation.NotAsPlanned = why
+	}
 	return result
 }
 

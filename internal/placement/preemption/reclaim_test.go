@@ -604,3 +604,24 @@ func TestPlannedPlaceNamesWhoIsWaitedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestPreemptorSaysWhyItIsNotWhereItWasPlanned: it says so when it gets its place, as when others are to leave it.
+func TestPreemptorSaysWhyItIsNotWhereItWasPlanned(t *testing.T) {
+	const why = "GPU 0, 1, 2, 3, 4, 5, 6, 7 of node n0, where worker-0 was planned, cannot be had"
+	v := placementtest.TopologyView(2)
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/stays", 1, placementtest.WholeGPUs(8)), "", 100))
+	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 1, placementtest.WholeGPUs(8)), "", 0))
+	g := placementtest.InLeaf(placementtest.Gang("ml/planned", 1, placementtest.WholeGPUs(8)), "", 10)
+	g.Planned = []placement.Planned{{Member: "worker-0", Node: "n0", GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}}
+	found := preemption.Reclaim(v, g)
+	require.NotNil(t, found.Reservation)
+	assert.Equal(t, why, found.Verdict.NotAsPlanned)
+	v.AddReservation(*found.Reservation)
+	assert.Equal(t, found, preemption.Reclaim(v, g), "as long as the victim is there")
+	placementtest.Evict(v, found.Victims)
+	got := preemption.Reclaim(v, g)
+	require.NotNil(t, got.Placement)
+	assert.Nil(t, got.Reservation)
+	assert.Equal(t, "n1", got.Placement.Assignments[0].Node)
+	assert.Equal(t, why, got.Verdict.NotAsPlanned)
+}

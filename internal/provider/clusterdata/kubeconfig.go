@@ -29,15 +29,15 @@ func NewKubeconfig() ephemeral.EphemeralResource { return &kubeconfig{} }
 type kubeconfig struct{ session *session.Session }
 
 type kubeconfigModel struct {
-	Duration             types.String `tfsdk:"duration"`
-	PrivateAddress       types.Bool   `tfsdk:"private_address"`
-	Content              types.String `tfsdk:"content"`
-	Host                 types.String `tfsdk:"host"`
-	ClusterCACertificate types.String `tfsdk:"cluster_ca_certificate"`
-	ClientCertificate    types.String `tfsdk:"client_certificate"`
-	ClientKey            types.String `tfsdk:"client_key"`
-	Token                types.String `tfsdk:"token"`
-	Expiration           types.String `tfsdk:"expiration"`
+	Duration             duration.Value `tfsdk:"duration"`
+	PrivateAddress       types.Bool     `tfsdk:"private_address"`
+	Content              types.String   `tfsdk:"content"`
+	Host                 types.String   `tfsdk:"host"`
+	ClusterCACertificate types.String   `tfsdk:"cluster_ca_certificate"`
+	ClientCertificate    types.String   `tfsdk:"client_certificate"`
+	ClientKey            types.String   `tfsdk:"client_key"`
+	Token                types.String   `tfsdk:"token"`
+	Expiration           types.String   `tfsdk:"expiration"`
 }
 
 func (k *kubeconfig) Metadata(_ context.Context, req ephemeral.MetadataRequest, resp *ephemeral.MetadataResponse) {
@@ -61,7 +61,7 @@ func (k *kubeconfig) Schema(_ context.Context, _ ephemeral.SchemaRequest, resp *
 			"Each plan and each apply gets one of its own: `duration` has to be as long as the longest of them.",
 		Attributes: map[string]schema.Attribute{
 			"duration": schema.StringAttribute{
-				MarkdownDescription: "How long the access lasts, from `15m` to `72h`. Default `1h`.", Optional: true,
+				MarkdownDescription: "How long the access lasts, from `15m` to `72h`. Default `1h`.", Optional: true, CustomType: duration.Type{},
 				Validators: []validator.String{duration.Between{Least: shortest, Most: longest}},
 			},
 			"private_address": schema.BoolAttribute{
@@ -102,7 +102,7 @@ func (k *kubeconfig) get(ctx context.Context, m kubeconfigModel) (acs.Kubeconfig
 	}
 	lasts := standard
 	if !m.Duration.IsNull() {
-		if lasts, err = time.ParseDuration(m.Duration.ValueString()); err != nil {
+		if lasts, err = m.Duration.Length(); err != nil {
 			return acs.Kubeconfig{}, fmt.Errorf("duration: %w", err)
 		}
 	}

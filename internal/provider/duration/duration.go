@@ -1,4 +1,4 @@
-// Package duration checks durations that users write, such as "30s".
+// Package duration reads and checks durations that users write, such as "30s".
 package duration
 
 import (

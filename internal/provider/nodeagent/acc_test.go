@@ -1,6 +1,7 @@
 package nodeagent_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -39,6 +40,9 @@ func TestNodeAgent(t *testing.T) {
 	same.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
 	same.ConfigStateChecks = []statecheck.StateCheck{statecheck.ExpectKnownValue(this, tfjsonpath.New("interval"), knownvalue.StringExact("60s"))}
 
+	respelled := resource.TestStep{Config: strings.Replace(config, "60s", "1m", 1)}
+	respelled.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
 	missing := resource.TestStep{Config: config, PreConfig: func() { cloud.API.Remove(clusterRole, "", contract.NodeAgentName) }}
 	missing.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate)}
 	missing.Check = func(*terraform.State) error {
@@ -56,8 +60,8 @@ func TestNodeAgent(t *testing.T) {
 
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps: []resource.TestStep{{Config: config}, same, missing, published,
-			{ResourceName: this, ImportState: true, ImportStateVerify: true, ImportStateVerifyIgnore: []string{"interval"}}, // 1m0s is 60s
+		Steps: []resource.TestStep{{Config: config}, same, respelled, missing, published,
+			{ResourceName: this, ImportState: true, ImportStateVerify: true},
 			{ResourceName: this, ImportState: true, ImportStateId: "x", ExpectError: acctest.Saying("its import ID is gpuplan-system/gpuplan-node-agent")},
 		},
 		CheckDestroy: func(*terraform.State) error {
@@ -76,7 +80,7 @@ func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
 	for attribute, says := range map[string]string{
-		`interval = "often"`:  `"often" must be a positive duration such as 30s or 5m, from 1s to`,
+		`interval = "often"`:  `interval: "often" must be a positive duration such as 30s or 5m, from 1s to`,
 		`interval = "-5s"`:    `"-5s" must be a positive duration such as 30s or 5m, from 1s to`,
 		`interval = "6m"`:     `from 1s to 2m`,
 		`metrics_port = -1`:   "must be between 0 and 65535",

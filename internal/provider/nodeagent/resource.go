@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
@@ -25,7 +26,7 @@ func New() resource.Resource {
 
 type model struct {
 	Image          types.String   `tfsdk:"image"`
-	Interval       types.String   `tfsdk:"interval"`
+	Interval       duration.Value `tfsdk:"interval"`
 	MetricsPort    types.Int64    `tfsdk:"metrics_port"`
 	ID             types.String   `tfsdk:"id"`
 	DriftedObjects types.List     `tfsdk:"drifted_objects"`
@@ -49,7 +50,7 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 		port = 0
 	}
 	m.MetricsPort = types.Int64Value(port)
-	m.Interval = program.FlagDuration(workload, "interval", m.Interval)
+	m.Interval = duration.Live(program.Flag(workload, "interval"), m.Interval, -1)
 }
 
 // Drifted are the objects that differ from what was applied.
@@ -63,7 +64,7 @@ func (m *model) Limits() timeouts.Value { return m.Timeouts }
 
 // Objects are the manifests with the options.
 func (m *model) Objects() ([]*unstructured.Unstructured, error) {
-	interval, err := program.ParseDuration(m.Interval)
+	interval, err := m.Interval.Length()
 	if err != nil {
 		return nil, err
 	}

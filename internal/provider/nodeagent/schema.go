@@ -24,11 +24,9 @@ func describe() schema.Schema {
 				Required:            true,
 				Validators:          []validator.String{program.ImageName()},
 			},
-			"interval": schema.StringAttribute{
-				MarkdownDescription: "How often the agent looks at the GPUs, as in `10s`, at most two minutes. Default: the agent's own, 30 seconds.",
-				Optional:            true,
-				Validators:          []validator.String{duration.Between{Least: time.Second, Most: contract.NodeAgentLongestInterval}},
-			},
+			"interval": duration.Optional(
+				"How often the agent looks at the GPUs, as in `10s`, at most two minutes. Default: the agent's own, 30 seconds.",
+				time.Second, contract.NodeAgentLongestInterval),
 			"metrics_port": schema.Int64Attribute{
 				MarkdownDescription: fmt.Sprintf("Port for metrics; not %d, on which the agent answers its liveness probe. Default 0: none. The Helm chart has 9400.", contract.NodeAgentHealthPort),
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),

@@ -77,6 +77,8 @@ func TestScheduler(t *testing.T) {
 		return nil
 	}
 
+	respelled := resource.TestStep{Config: strings.NewReplacer("2m0s", "120s", "10m0s", "600s", "1h0m0s", "60m").Replace(changed)}
+	respelled.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
 	scaled := resource.TestStep{Config: changed, PreConfig: func() { // by someone else, who then owns the field
 		obj := get(t, cloud, deployment)
 		require.NoError(t, unstructured.SetNestedField(obj.Object, int64(5), "spec", "replicas"))
@@ -102,7 +104,7 @@ func TestScheduler(t *testing.T) {
 
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps: []resource.TestStep{create, same, options, scaled, missing, gone,
+		Steps: []resource.TestStep{create, same, options, respelled, scaled, missing, gone,
 			{ResourceName: this, ImportState: true, ImportStateVerify: true},
 			{ResourceName: this, ImportState: true, ImportStateId: "default", ExpectError: acctest.Saying("its import ID is gpuplan-system/gpuplan-scheduler")},
 		},

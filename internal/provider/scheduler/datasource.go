@@ -89,6 +89,6 @@ func (d *schedulerData) Read(ctx context.Context, _ datasource.ReadRequest, resp
 	m.Refresh(workload)
 	resp.Diagnostics.Append(resp.State.Set(ctx, dataModel{
 		ID: m.ID, SchedulerName: m.SchedulerName, Running: types.BoolValue(running), Image: m.Image, Replicas: m.Replicas, LogLevel: m.LogLevel, Port: m.Port,
-		Grace: m.Grace, ReserveAfter: m.ReserveAfter, StaleAfter: m.StaleAfter, RoutePods: m.RoutePods,
+		Grace: m.Grace.StringValue, ReserveAfter: m.ReserveAfter.StringValue, StaleAfter: m.StaleAfter.StringValue, RoutePods: m.RoutePods,
 	})...)
 }

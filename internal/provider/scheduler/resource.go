@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
@@ -30,9 +31,9 @@ type model struct {
 	Replicas       types.Int64    `tfsdk:"replicas"`
 	LogLevel       types.Int64    `tfsdk:"log_level"`
 	Port           types.Int64    `tfsdk:"port"`
-	Grace          types.String   `tfsdk:"unreachable_grace"`
-	ReserveAfter   types.String   `tfsdk:"reserve_after"`
-	StaleAfter     types.String   `tfsdk:"stale_after"`
+	Grace          duration.Value `tfsdk:"unreachable_grace"`
+	ReserveAfter   duration.Value `tfsdk:"reserve_after"`
+	StaleAfter     duration.Value `tfsdk:"stale_after"`
 	RoutePods      types.Bool     `tfsdk:"route_pods"`
 	ID             types.String   `tfsdk:"id"`
 	SchedulerName  types.String   `tfsdk:"scheduler_name"`
@@ -57,10 +58,10 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.LogLevel = types.Int64Value(number(program.Flag(workload, "v")))
 	m.Port = types.Int64Value(number(program.Flag(workload, "secure-port")))
 	m.RoutePods = types.BoolValue(workload.GetAnnotations()[contract.RoutePodsAnnotation] == "true")
-	m.Grace = program.FlagDuration(workload, "unreachable-grace", m.Grace)
+	m.Grace = duration.Live(program.Flag(workload, "unreachable-grace"), m.Grace, -1)
 	annotations := workload.GetAnnotations()
-	m.ReserveAfter = program.Duration(annotations[contract.ReserveAfterAnnotation], m.ReserveAfter, contract.DefaultReserveAfter)
-	m.StaleAfter = program.Duration(annotations[contract.StaleAfterAnnotation], m.StaleAfter, 0)
+	m.ReserveAfter = duration.Live(annotations[contract.ReserveAfterAnnotation], m.ReserveAfter, contract.DefaultReserveAfter)
+	m.StaleAfter = duration.Live(annotations[contract.StaleAfterAnnotation], m.StaleAfter, 0)
 }
 
 // number reads a decimal number, 0 for anything else.
@@ -83,15 +84,15 @@ func (m *model) Limits() timeouts.Value { return m.Timeouts }
 
 // Objects are the manifests with the options.
 func (m *model) Objects() ([]*unstructured.Unstructured, error) {
-	grace, err := program.ParseDuration(m.Grace)
+	grace, err := m.Grace.Length()
 	if err != nil {
 		return nil, err
 	}
-	reserveAfter, err := program.ParseDuration(m.ReserveAfter)
+	reserveAfter, err := m.ReserveAfter.Length()
 	if err != nil {
 		return nil, err
 	}
-	staleAfter, err := program.ParseDuration(m.StaleAfter)
+	staleAfter, err := m.StaleAfter.Length()
 	if err != nil {
 		return nil, err
 	}

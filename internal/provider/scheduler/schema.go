@@ -41,21 +41,15 @@ func describe() schema.Schema {
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
 				Validators: []validator.Int64{int64validator.Between(0, 65534)}, // explain's port is the next one
 			},
-			"unreachable_grace": schema.StringAttribute{
-				MarkdownDescription: "How long a node may be unreachable before the members of gangs on it are failed, so that their jobs recreate them elsewhere, as in `2m`. Default: the scheduler's own, 1 minute.",
-				Optional:            true,
-				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 24 * time.Hour}},
-			},
-			"reserve_after": schema.StringAttribute{
-				MarkdownDescription: "How long a gang waits before capacity is reserved for it, so that smaller jobs cannot pass it for ever, as in `10m`. GPUs idle for a reservation, so it should be longer than most short jobs take. Default: the scheduler's own, 5 minutes.",
-				Optional:            true,
-				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 30 * 24 * time.Hour}},
-			},
-			"stale_after": schema.StringAttribute{
-				MarkdownDescription: "How long a gang that has lost members, and runs with fewer than it needs, may find no place for others before the whole gang is evicted, as in `30m`. Its job makes its members again, and it waits for a place as a whole, while others use its GPUs. Default: never.",
-				Optional:            true,
-				Validators:          []validator.String{duration.Between{Least: time.Second, Most: 30 * 24 * time.Hour}},
-			},
+			"unreachable_grace": duration.Optional(
+				"How long a node may be unreachable before the members of gangs on it are failed, so that their jobs recreate them elsewhere, as in `2m`. Default: the scheduler's own, 1 minute.",
+				time.Second, 24*time.Hour),
+			"reserve_after": duration.Optional(
+				"How long a gang waits before capacity is reserved for it, so that smaller jobs cannot pass it for ever, as in `10m`. GPUs idle for a reservation, so it should be longer than most short jobs take. Default: the scheduler's own, 5 minutes.",
+				time.Second, 30*24*time.Hour),
+			"stale_after": duration.Optional(
+				"How long a gang that has lost members, and runs with fewer than it needs, may find no place for others before the whole gang is evicted, as in `30m`. Its job makes its members again, and it waits for a place as a whole, while others use its GPUs. Default: never.",
+				time.Second, 30*24*time.Hour),
 			"route_pods": schema.BoolAttribute{
 				MarkdownDescription: "Send pods to this scheduler that ask for GPUs, or carry the labels of a gang, and name no scheduler, so that manifests and `arena` commands work as they are. Default `true`.\n\n" +
 					"A mutating admission policy does it (Kubernetes 1.36, or 1.34 and 1.35 with its feature gate; the plan warns where the API server has none). " +

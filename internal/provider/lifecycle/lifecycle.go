@@ -43,6 +43,8 @@ type Resource[M any] struct {
 	// Change makes it what the model says. changed means that it is no longer what it was
 	// before, whatever the diagnostics say.
 	Change func(ctx context.Context, of tfsdk.State, before, m *M) (changed bool, diags diag.Diagnostics)
+	// Recollect tells the ledger what a plan has written down for the deletion; nil for nothing.
+	Recollect func(ctx context.Context, from Private, m *M) diag.Diagnostics
 	// Remove deletes it and waits until it is gone.
 	Remove func(ctx context.Context, m *M) (diags diag.Diagnostics, err error)
 	// Kept is where the model has what Terraform keeps beside its attributes; nil for nothing.
@@ -169,6 +171,11 @@ func (r *Resource[M]) Delete(ctx context.Context, req resource.DeleteRequest, re
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
 	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
 		return
+	}
+	if r.Recollect != nil {
+		if resp.Diagnostics.Append(r.Recollect(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
+			return
+		}
 	}
 	timeout, diags := r.Timeouts(&m).Delete(ctx, r.Default.Delete)
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {

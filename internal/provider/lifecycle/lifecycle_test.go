@@ -193,3 +193,25 @@ func TestDelete(t *testing.T) {
 	assert.Empty(t, remove())
 	assert.Equal(t, 2, removed)
 }
+
+// What a plan has written down for a deletion is known before anything is deleted.
+func TestDeleteRecollects(t *testing.T) {
+	r := thing()
+	var order []string
+	r.Remove = func(context.Context, *model) (diag.Diagnostics, error) {
+		order = append(order, "removed")
+		return nil, nil
+	}
+	recollected := failure(false)
+	r.Recollect = func(_ context.Context, _ lifecycle.Private, m *model) diag.Diagnostics {
+		order = append(order, "recollected "+m.Name.ValueString())
+		return recollected
+	}
+	remove := func() {
+		r.Delete(t.Context(), resource.DeleteRequest{State: state(t, "old")}, &resource.DeleteResponse{})
+	}
+	remove()
+	recollected = failure(true)
+	remove()
+	assert.Equal(t, []string{"recollected a", "removed", "recollected a"}, order)
+}

@@ -21,10 +21,14 @@ type attribute[M, S any] struct {
 	name   string
 	schema schema.Attribute
 	// property is what of S the attribute says; none for a setting that only concerns the
-	// provider, and for a result.
+	// provider, which has a value at most, and for a result.
 	property property[M, S]
 	// change is what it means for a job that exists to have another property.
 	change change
+	// reruns reports of a setting, which says nothing of S, whether it differs so that a job is replaced; none for any other.
+	reruns func(before, wanted *M) bool
+	// shapes means that nothing of a job can be checked, or filled in, while the attribute is unknown.
+	shapes bool
 	// places means that nothing can be placed while the attribute is unknown.
 	places bool
 	// initial gives a new job the property where the configuration says nothing of it; one that
@@ -179,6 +183,26 @@ func undecided(ctx context.Context, m model) (names []string) {
 	}
 	for _, a := range containerAttributes {
 		note(a.name, a.property.value(&m.container))
+	}
+	return names
+}
+
+// rerun names the settings that differ so that a job is replaced, whatever it is.
+func rerun(before, wanted model) (names []string) {
+	for _, a := range jobAttributes {
+		if a.reruns != nil && a.reruns(&before, &wanted) {
+			names = append(names, a.name)
+		}
+	}
+	return names
+}
+
+// shaping names the attributes without which nothing of a job can be checked, or filled in.
+func shaping() (names []string) {
+	for _, a := range jobAttributes {
+		if a.shapes {
+			names = append(names, a.name)
+		}
 	}
 	return names
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -121,4 +123,24 @@ func TestDifferences(t *testing.T) {
 	role.CPU, role.Memory = resource.MustParse("0.5"), resource.MustParse("8192Mi")
 	b.Roles["worker"] = role
 	assert.Empty(t, differing(a, b), "equal quantities are equal however they are written")
+}
+
+// A job runs again for other triggers, and not for another way to write none.
+func TestRerun(t *testing.T) {
+	null, empty, unknown := types.MapNull(types.StringType), types.MapValueMust(types.StringType, map[string]attr.Value{}), types.MapUnknown(types.StringType)
+	one, two := mapValue(map[string]string{"run": "1"}), mapValue(map[string]string{"run": "2"})
+	for name, c := range map[string]struct {
+		before, wanted types.Map
+		want           []string
+	}{
+		"same":    {one, one, nil},
+		"other":   {one, two, []string{"triggers"}},
+		"first":   {null, one, []string{"triggers"}},
+		"none":    {null, empty, nil},
+		"unknown": {empty, unknown, []string{"triggers"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.want, rerun(model{Triggers: c.before}, model{Triggers: c.wanted}))
+		})
+	}
 }

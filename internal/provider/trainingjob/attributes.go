@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/listvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/boolplanmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
@@ -65,7 +66,7 @@ var identityAttributes = []jobAttribute{
 			Validators: []validator.String{oneOf(job.Frameworks())},
 		},
 		property: text(func(m *model) *types.String { return &m.Framework }, func(s *job.Spec) *job.Framework { return &s.Framework }),
-		places:   true,
+		shapes:   true, places: true,
 	},
 	{
 		name: "roles",
@@ -77,6 +78,7 @@ var identityAttributes = []jobAttribute{
 			NestedObject: schema.NestedAttributeObject{CustomType: roleType, Attributes: roleSchemas},
 		},
 		property: rolesProperty,
+		shapes:   true,
 	},
 }
 
@@ -91,7 +93,7 @@ var placementAttributes = []jobAttribute{
 			Validators: []validator.String{oneOf(job.Modes())},
 		},
 		property: text(func(m *model) *types.String { return &m.Mode }, func(s *job.Spec) *job.Mode { return &s.Mode }),
-		places:   true,
+		shapes:   true, places: true,
 	},
 	{
 		name: "gang",
@@ -342,6 +344,8 @@ var runAttributes = []jobAttribute{
 			MarkdownDescription: "Any values but secrets, since the job has them in an annotation; a change of one deletes the job and runs it again, the first ones included. An imported job that another tool has created ran for none. A plan with `-replace` or `replace_triggered_by` fails where this one warns, because Terraform prints no warnings there.",
 			Optional:            true, ElementType: types.StringType,
 		},
+		property: property[model, job.Spec]{value: func(m *model) attr.Value { return m.Triggers }},
+		reruns:   func(before, wanted *model) bool { return !sameTriggers(before.Triggers, wanted.Triggers) },
 	},
 	{
 		name: "queue",

@@ -71,12 +71,11 @@ func (r *trainingJob) beginFrom(ctx context.Context, client *kube.Client, live *
 	return obj, live != nil, err
 }
 
-// ranFor are the triggers for which a live job was created.
-func ranFor(ctx context.Context, of tfsdk.State, live *unstructured.Unstructured) types.Map {
-	var was model
+// ranFor are the settings with which a live job was created.
+func ranFor(ctx context.Context, of tfsdk.State, live *unstructured.Unstructured) (was model) {
 	written.Blank(ctx, of, &was)
 	written.Restore(ctx, of, live.GetAnnotations()[contract.SettingsAnnotation], &was)
-	return was.Triggers
+	return was
 }
 
 // inPoolsOf is a job that keeps to the pools of the one that exists where nothing names other ones.
@@ -113,10 +112,7 @@ func outdated(ctx context.Context, live *unstructured.Unstructured, m model, of 
 		return before, nil, err
 	}
 	replace, _ = differences(before, inPoolsOf(before, spec))
-	if !sameTriggers(ranFor(ctx, of, live), m.Triggers) {
-		replace = append(replace, "triggers")
-	}
-	return before, replace, nil
+	return before, append(replace, rerun(ranFor(ctx, of, live), m)...), nil
 }
 
 // left returns the job that an earlier apply of this configuration submitted, if begin lets it

@@ -111,9 +111,6 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 	return assignments, diags
 }
 
-// decideAlike are the attributes by which [checker.alike] judges a job, and names it.
-var decideAlike = []string{"framework", "mode", "name", "namespace", "roles", "scheduler_name"}
-
 // alike says what keeps another scheduler than ours from placing replicas by their links: ACK's own takes only
 // those that all ask for the same.
 func (c checker) alike(m model) (diags diag.Diagnostics) {

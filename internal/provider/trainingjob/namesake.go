@@ -105,11 +105,8 @@ func (r *trainingJob) replaced(ctx context.Context, of tfsdk.State, m model, liv
 // known reports whether nothing of an attribute is unknown until apply. What a job's description
 // calls roles comes from several.
 func (m model) known(ctx context.Context, attribute string) bool {
-	values := []attr.Value{m.Triggers}
-	if attribute != "triggers" {
-		at := slices.IndexFunc(jobAttributes, func(a jobAttribute) bool { return a.name == attribute })
-		values = []attr.Value{jobAttributes[at].property.value(&m)}
-	}
+	at := slices.IndexFunc(jobAttributes, func(a jobAttribute) bool { return a.name == attribute })
+	values := []attr.Value{jobAttributes[at].property.value(&m)}
 	if attribute == "roles" {
 		for _, a := range containerAttributes {
 			values = append(values, a.property.value(&m.container))

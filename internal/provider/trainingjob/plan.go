@@ -89,9 +89,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if len(old.Pools) > 0 && (slices.Contains(unknown, "pools") || r.Session.Ledger.Applying()) {
 		replace = slices.DeleteFunc(replace, func(attribute string) bool { return attribute == "pools" })
 	}
-	if !sameTriggers(plan.Triggers, state.Triggers) {
-		replace = append(replace, "triggers")
-	}
+	replace = append(replace, rerun(state, plan)...)
 	if state.Status.ValueString() == phaseDeleting {
 		plan.Status = types.StringUnknown()
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
@@ -150,7 +148,7 @@ func (m *model) asNew(ctx context.Context, config model) diag.Diagnostics {
 		}
 	}
 	spec, unknown, diags := said.spec(ctx)
-	if diags.HasError() || anyOf(unknown, "framework", "mode", "roles") {
+	if diags.HasError() || anyOf(unknown, shaping()...) {
 		return diags
 	}
 	for _, a := range left {
@@ -234,7 +232,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	if m.AllowPreemption.IsUnknown() {
 		unknown = append(unknown, "allow_preemption")
 	}
-	if !anyOf(unknown, decideAlike...) {
+	if !anyOf(unknown, append(shaping(), "name", "namespace", "scheduler_name")...) { // by which it judges a job, and names it
 		if diags.Append(c.alike(*m)...); diags.HasError() {
 			return diags
 		}

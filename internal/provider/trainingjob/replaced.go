@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
@@ -28,17 +27,12 @@ func (r *trainingJob) noteReplacement(ctx context.Context, id string, plan lifec
 	return plan.SetKey(ctx, replacedBy, value)
 }
 
-// Delete deletes the job, and remembers what is created in its place.
-func (r *trainingJob) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
-	var m model
+// recallReplacement remembers what is created in the place of a job that is deleted.
+func (r *trainingJob) recallReplacement(ctx context.Context, from lifecycle.Private, m *model) diag.Diagnostics {
 	var by string
-	value, diags := req.Private.GetKey(ctx, replacedBy)
-	resp.Diagnostics.Append(diags...)
-	if resp.Diagnostics.Append(req.State.Get(ctx, &m)...); resp.Diagnostics.HasError() {
-		return
-	}
+	value, diags := from.GetKey(ctx, replacedBy)
 	if err := json.Unmarshal(value, &by); err == nil {
-		r.Session.Ledger.ReplaceJob(id(m).ValueString(), by)
+		r.Session.Ledger.ReplaceJob(id(*m).ValueString(), by)
 	}
-	r.Resource.Delete(ctx, req, resp)
+	return diags
 }

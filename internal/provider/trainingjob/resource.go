@@ -44,7 +44,7 @@ func newJob() *trainingJob {
 			return strings.Join([]string{m.Namespace.ValueString(), m.Name.ValueString(), m.Framework.ValueString()}, "/")
 		},
 		Import: r.importID,
-		Add:    r.add, Look: r.look, Change: r.update, Remove: r.remove,
+		Add:    r.add, Look: r.look, Change: r.update, Recollect: r.recallReplacement, Remove: r.remove,
 		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
 	}
 	return r

@@ -38,7 +38,7 @@ func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateC
 		if p.Role != "" {
 			attribute = "roles"
 		}
-		if slices.Contains(unknown, attribute) || slices.Contains(unknown, "framework") || slices.Contains(unknown, "mode") || slices.Contains(unknown, "roles") {
+		if anyOf(unknown, attribute) || anyOf(unknown, shaping()...) {
 			continue // looked at again when the value is known
 		}
 		at := m.at(p)

@@ -68,8 +68,8 @@ func used() (u usage) {
 }
 
 // BenchmarkPlan is a plan through the real terraform: CPU time and peak memory of the
-// provider, all its processes together, and of terraform itself, and the list calls of the
-// kind that is listed most. "first" plans everything on an empty cluster; "running" plans
+// provider, all its processes together, and of terraform itself, and the calls for the
+// kind that is listed most, and for the one of which most objects are asked for by name. "first" plans everything on an empty cluster; "running" plans
 // the jobs on pools that exist, with ten nodes each, and charges them to 300 leaves of
 // the quota tree.
 func BenchmarkPlan(b *testing.B) {
@@ -98,11 +98,11 @@ func measure(b *testing.B, cloud *acctest.Cloud, terraform *acctest.CLI) {
 	b.Helper()
 	var provider, all time.Duration
 	var peak int64
-	most := 0
+	lists, gets := 0, 0
 	b.ResetTimer()
 	for range b.N {
 		folder := b.TempDir()
-		before := cloud.API.Lists()
+		listed, asked := cloud.API.Lists(), cloud.API.Gets()
 		plan := terraform.Command("plan", "-out=saved")
 		plan.Env = append(plan.Env, usageVariable+"="+folder)
 		output, err := plan.CombinedOutput()
@@ -119,14 +119,18 @@ func measure(b *testing.B, cloud *acctest.Cloud, terraform *acctest.CLI) {
 			provider, peak = provider+u.CPU, max(peak, u.PeakKiB)
 		}
 		for kind, count := range cloud.API.Lists() {
-			most = max(most, count-before[kind])
+			lists = max(lists, count-listed[kind])
+		}
+		for kind, count := range cloud.API.Gets() {
+			gets = max(gets, count-asked[kind])
 		}
 	}
 	plans := float64(b.N)
 	b.ReportMetric(provider.Seconds()/plans, "provider-cpu-s/op")
 	b.ReportMetric((all-provider).Seconds()/plans, "terraform-cpu-s/op")
 	b.ReportMetric(float64(peak)/1024, "provider-MiB")
-	b.ReportMetric(float64(most), "lists/kind")
+	b.ReportMetric(float64(lists), "lists/kind")
+	b.ReportMetric(float64(gets), "gets/kind")
 }
 
 // fleet is a configuration of pools, a quota tree, and jobs of eight members that follow

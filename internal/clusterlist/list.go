@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -83,6 +84,8 @@ type Objects struct {
 	// Claims are bound to Volumes; none where the user may not read them.
 	Claims  []corev1.PersistentVolumeClaim
 	Volumes []corev1.PersistentVolume
+	// StorageClasses say who makes volumes, and when; nil where the user may not read them.
+	StorageClasses []storagev1.StorageClass
 }
 
 // Read lists a cluster once, finished pods included. Kinds whose CRD is not installed
@@ -120,8 +123,12 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 	if err != nil {
 		return o, fmt.Errorf("list volumes: %w", err)
 	}
+	storage, err := permitted(typed.StorageV1().StorageClasses().List(ctx, all))
+	if err != nil {
+		return o, fmt.Errorf("list storage classes: %w", err)
+	}
 	o.PriorityClasses, o.DaemonSets, o.LimitRanges = classes.Items, sets.Items, limits.Items
-	o.Claims, o.Volumes = claims.Items, volumes.Items
+	o.Claims, o.Volumes, o.StorageClasses = claims.Items, volumes.Items, storage.Items
 	return o, nil
 }
 

@@ -25,6 +25,7 @@ import (
 func (s *Server) get(w http.ResponseWriter, at key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.gets[at.plural]++
 	o := s.objects[at]
 	if o == nil {
 		notFound(w, at)

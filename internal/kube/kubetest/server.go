@@ -34,8 +34,8 @@ type Server struct {
 	expired int
 	changed chan struct{}
 	writes  int
-	// lists counts the list calls by the plural of the kind.
-	lists map[string]int
+	// lists and gets count the calls by the plural of the kind.
+	lists, gets map[string]int
 }
 
 type kind struct {
@@ -100,7 +100,7 @@ const (
 // Start starts a server that stops with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, lists: map[string]int{}, changed: make(chan struct{})}
+	s := &Server{kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, lists: map[string]int{}, gets: map[string]int{}, changed: make(chan struct{})}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(func() {
 		s.http.CloseClientConnections()
@@ -175,6 +175,13 @@ func (s *Server) Lists() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.lists)
+}
+
+// Gets returns how often clients have asked for objects of each kind by name so far, by its plural.
+func (s *Server) Gets() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.gets)
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {

@@ -40,9 +40,10 @@ func (a Answer) Findings(nodes int) []Finding {
 	return a.findings
 }
 
-// Job checks what it takes to create a job and its pods; unknown claims are left out.
-func Job(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string) Answer {
-	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim}
+// Job checks what it takes to create a job and its pods; unknown claims are left out. classes are the
+// StorageClasses of the cluster, nil when nobody knows them.
+func Job(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string, classes []storagev1.StorageClass) Answer {
+	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim, classes: classes}
 	c.findings = lacking(ctx, client, rights(spec))
 	if !c.served() {
 		return c.Answer
@@ -122,6 +123,7 @@ type check struct {
 	ctx          context.Context
 	spec         job.Spec
 	unknownClaim string
+	classes      []storagev1.StorageClass
 
 	Answer
 	// incomplete means that something is absent without which admission refuses pods.
@@ -288,11 +290,9 @@ func (c *check) bindsLater(claim *corev1.PersistentVolumeClaim) bool {
 	if claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName == "" {
 		return false
 	}
-	class, err := c.Typed.StorageV1().StorageClasses().Get(c.ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
-	if err != nil {
-		return !kube.IsNotFound(err)
-	}
-	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return c.classes == nil || slices.ContainsFunc(c.classes, func(class storagev1.StorageClass) bool {
+		return class.Name == *claim.Spec.StorageClassName && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	})
 }
 
 // job asks the server whether it would create the job.

@@ -221,7 +221,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec := plain()
 			test.change(&spec)
-			got := said(preflight.Job(t.Context(), client, spec.Complete(), "unknown").Findings(2))
+			got := said(preflight.Job(t.Context(), client, spec.Complete(), "unknown", nil).Findings(2))
 			require.Len(t, got, len(test.want), "%s", got)
 			for i, want := range test.want {
 				assert.True(t, strings.HasPrefix(got[i], want), "%s", got[i])
@@ -242,7 +242,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		bind(t, client, "view")
 		spec := plain()
 		spec.Arena = true
-		got := said(preflight.Job(t.Context(), viewer, spec.Complete(), "").Findings(2))
+		got := said(preflight.Job(t.Context(), viewer, spec.Complete(), "", nil).Findings(2))
 		require.NotEmpty(t, got)
 		assert.Contains(t, got[0], "may not: get, list, watch, create, patch, delete pytorchjobs.kubeflow.org in namespace preflight; delete pods in namespace preflight; create, patch, delete configmaps in namespace preflight.")
 		got = said(preflight.JobChange(t.Context(), viewer, plain(), spec))
@@ -260,7 +260,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		patchCRD(t, client, "pytorchjobs.kubeflow.org",
 			`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/runPolicy/properties/suspend"}]`)
 		await(func() bool { // the server takes the new schema up in its own time
-			got := said(preflight.Job(t.Context(), client, plain().Complete(), "").Findings(2))
+			got := said(preflight.Job(t.Context(), client, plain().Complete(), "", nil).Findings(2))
 			return len(got) == 1 && strings.HasPrefix(got[0], "framework: The served kind lacks fields") && strings.Contains(got[0], `unknown field "spec.runPolicy.suspend"`)
 		})
 	})
@@ -272,7 +272,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		await(func() bool {
 			fresh, err := kube.New(platform.Config(t))
 			require.NoError(t, err)
-			got := said(preflight.Job(t.Context(), fresh, spec.Complete(), "").Findings(2))
+			got := said(preflight.Job(t.Context(), fresh, spec.Complete(), "", nil).Findings(2))
 			return len(got) == 1 && strings.HasPrefix(got[0], "framework: The job's kind is served in another version: The cluster serves MPIJob in version v1alpha1")
 		})
 	})

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/volume"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -23,10 +22,6 @@ func (r *trainingJob) claimFindings(ctx context.Context, spec job.Spec, on offer
 	if err != nil || snapshot.Claims == nil || snapshot.Volumes == nil {
 		return nil // nobody knows
 	}
-	client, err := r.Session.Kube()
-	if err != nil {
-		return nil
-	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Volumes)) {
 		at := slices.IndexFunc(snapshot.Claims, func(c corev1.PersistentVolumeClaim) bool {
 			return c.Namespace == spec.Namespace && c.Name == spec.Volumes[name].Claim
@@ -35,15 +30,18 @@ func (r *trainingJob) claimFindings(ctx context.Context, spec job.Spec, on offer
 			continue
 		}
 		claim := &snapshot.Claims[at]
-		class, err := client.Typed.StorageV1().StorageClasses().Get(ctx, volume.GetPersistentVolumeClaimClass(claim), metav1.GetOptions{})
-		if err != nil || class.Provisioner != volume.NotSupportedProvisioner || class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+		className := volume.GetPersistentVolumeClaimClass(claim)
+		isStatic := func(c storagev1.StorageClass) bool {
+			return c.Name == className && c.Provisioner == volume.NotSupportedProvisioner && c.VolumeBindingMode != nil && *c.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+		}
+		if !slices.ContainsFunc(snapshot.StorageClasses, isStatic) {
 			continue
 		}
 		if !slices.ContainsFunc(given(snapshot, on), func(node *corev1.Node) bool { return canHave(node, claim, snapshot.Volumes) }) {
 			findings = append(findings, preflight.Finding{Warning: true, Attribute: "volumes", Summary: "Volume claim has no volume", Detail: fmt.Sprintf(
 				"Volume %q of job %s is the claim %s/%s, which is bound when its first pod comes. Nobody makes volumes of its StorageClass %s, and of those that are there none fits the claim on a node that the job may use: "+
 					"the job waits until one does. Create such a PersistentVolume, or use another claim.",
-				name, spec.ID(), claim.Namespace, claim.Name, class.Name)})
+				name, spec.ID(), claim.Namespace, claim.Name, className)})
 		}
 	}
 	return findings

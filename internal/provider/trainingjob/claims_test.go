@@ -79,6 +79,8 @@ func TestClaimWithoutAVolume(t *testing.T) {
 			} else {
 				assert.NotContains(t, said, "Volume claim has no volume")
 			}
+			assert.NotContains(t, said, "Volume claim is not bound", "it waits for a pod")
+			assert.Zero(t, cloud.API.Gets()["storageclasses"], "they are listed with the rest of the cluster")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -113,7 +114,11 @@ func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
 	if q.spec, q.forArena, err = inVersion(client, sameUnknownImage(spec)); err != nil {
 		return q
 	}
-	q.asked, q.answer = true, preflight.Job(ctx, client, q.spec, unknownClaim)
+	var classes []storagev1.StorageClass
+	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
+		classes = snapshot.StorageClasses
+	}
+	q.asked, q.answer = true, preflight.Job(ctx, client, q.spec, unknownClaim, classes)
 	return q
 }
 

@@ -103,10 +103,17 @@ func TestPlansAreShortAndListOnce(t *testing.T) {
 	}
 	terraform.Must(t, "apply", "saved")
 
-	before := cloud.API.Lists()
+	before, asked := cloud.API.Lists(), cloud.API.Gets()
 	terraform.Must(t, "plan", "-detailed-exitcode")
 	for kind, count := range cloud.API.Lists() {
 		assert.LessOrEqual(t, count-before[kind], 1, kind)
+	}
+	for kind, count := range cloud.API.Gets() {
+		if kind == contract.MPIJobResource {
+			assert.Equal(t, 8, count-asked[kind], "a job asks for itself, by its name")
+		} else {
+			assert.LessOrEqual(t, count-asked[kind], 1, kind)
+		}
 	}
 
 	// One word of the command of a job that runs is a new job on the same GPUs.

@@ -200,6 +200,7 @@ func TestFallbackInstanceTypes(t *testing.T) {
 	with := func(types string, action plancheck.ResourceActionType, more ...plancheck.PlanCheck) resource.TestStep {
 		return resource.TestStep{Config: poolWith(types), ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: append(more, plancheck.ExpectResourceAction(pool, action))}}
 	}
+	const none = "fallback_instance_types = []\n  remove_nodes = []"
 	const two, three = `fallback_instance_types = ["` + second + `"]`, `fallback_instance_types = ["` + third + `", "` + second + `"]`
 	typeLabel := func(known knownvalue.Check) plancheck.PlanCheck {
 		return plancheck.ExpectKnownValue(pool, at("capacity").AtMapKey("nodes").AtSliceIndex(0).AtMapKey("labels"), known)
@@ -227,7 +228,14 @@ func TestFallbackInstanceTypes(t *testing.T) {
 		{Config: acctest.Forgotten(pool)},
 		{Config: poolWith(three), ResourceName: pool, ImportState: true, ImportStatePersist: true, ImportStateId: "v100"},
 		with(three, plancheck.ResourceActionNoop, isSecond),
+		with(none, plancheck.ResourceActionUpdate, isSecond),
+		with(none, plancheck.ResourceActionNoop),
+		with(two, plancheck.ResourceActionUpdate),
 		alone,
 		with("", plancheck.ResourceActionNoop),
+		with(none, plancheck.ResourceActionUpdate, isSecond),
+		{Config: acctest.Forgotten(pool)},
+		{Config: poolWith(none), ResourceName: pool, ImportState: true, ImportStatePersist: true, ImportStateId: "v100"},
+		with(none, plancheck.ResourceActionNoop),
 	}})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
@@ -128,7 +127,7 @@ func (r *pool) changeFrom(ctx context.Context, record acs.NodePool, m model) (c 
 	diags = written.Blank(ctx, of, &from)
 	diags.Append(from.imported(ctx, of, record.Tag(contract.SettingsTag))...)
 	diags.Append(from.refresh(ctx, r.Session.ClusterID, record, true)...)
-	if known.Set(m.RemoveNodes) && !diags.HasError() {
+	if len(m.RemoveNodes.Elements()) > 0 && !diags.HasError() {
 		diags.Append(r.readNames(ctx, &from)...)
 	}
 	before, more := from.pool(ctx)

@@ -52,7 +52,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 				"Of nodes that do not exist yet nobody knows which type they get: they are planned with the least CPU, memory and eRDMA devices that any of the types has, and without the label `node.kubernetes.io/instance-type`. " +
 				"A change is for nodes that are created after it. Default: none.",
 			Optional: true, ElementType: types.StringType,
-			Validators: []validator.List{listvalidator.SizeBetween(1, maxTypes-1), listvalidator.UniqueValues(), listvalidator.ValueStringsAre(instanceType{})},
+			Validators: []validator.List{listvalidator.SizeAtMost(maxTypes - 1), listvalidator.UniqueValues(), listvalidator.ValueStringsAre(instanceType{})},
 		},
 		"size": schema.Int64Attribute{
 			MarkdownDescription: "Number of nodes, 0 to 2,000. When it is lowered, the nodes of `remove_nodes` go; without that the cloud chooses.",
@@ -63,7 +63,6 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			MarkdownDescription: "Names of the nodes that go when `size` is lowered: as many of the pool's nodes as it is lowered by. They are drained and their instances released, which needs `scaling_policy` `release`, and jobs on the others stay. Names of nodes that are not the pool's (any more) mean nothing. " +
 				"Default: the cloud chooses, so that the plan knows what is left only where all nodes are alike, and refuses while any of them has a job.",
 			Optional: true, ElementType: types.StringType,
-			Validators: []validator.Set{setvalidator.SizeAtLeast(1)},
 		},
 		"mode": schema.StringAttribute{
 			MarkdownDescription: "How the nodes offer their GPUs (node label `ack.node.gpu.schedule`): `default` (whole GPUs, picked by the device plugin), " +

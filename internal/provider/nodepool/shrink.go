@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -32,13 +31,13 @@ func (c change) leaving() (names []string) {
 	return names
 }
 
-// chosen are the names in remove_nodes; ok is false where they mean nothing, as the pool keeps its size,
-// or are not known.
+// chosen are the names in remove_nodes; ok is false where there are none, where they mean nothing, as the pool
+// keeps its size, or are not known.
 func (c change) chosen() (names []string, ok bool) {
-	if c.to.Size.ValueInt64() >= c.from.Size.ValueInt64() || !known.Set(c.to.RemoveNodes) {
+	elements := c.to.RemoveNodes.Elements()
+	if c.to.Size.ValueInt64() >= c.from.Size.ValueInt64() || len(elements) == 0 {
 		return nil, false
 	}
-	elements := c.to.RemoveNodes.Elements()
 	return texts(elements), !slices.ContainsFunc(elements, attr.Value.IsUnknown)
 }
 

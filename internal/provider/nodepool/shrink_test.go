@@ -76,6 +76,7 @@ func TestNodesThatGoAreNamed(t *testing.T) {
 		planned(shrunk(4, 2), left(1, 2, 3, 4), plancheck.ExpectResourceAction(pool, plancheck.ResourceActionUpdate)),
 		second,
 		planned(shrunk(3, 2), left(1, 3, 4), plancheck.ExpectEmptyPlan()),
+		{Config: poolWith("size = 2\n  remove_nodes = []"), PlanOnly: true, ExpectError: acctest.SayingAt("size", "(the cloud chooses which ones go)")},
 		{Config: shrunk(2), PlanOnly: true, ExpectError: acctest.SayingAt("size", "let nodes go that run no jobs: size = 2, remove_nodes = [\""+nodeNumber(3)+"\"], or set allow_disruption = true.")},
 		{Config: shrunk(1), PlanOnly: true, ExpectError: acctest.SayingAt("size", "let nodes go that run no jobs: size = 2, remove_nodes = [\""+nodeNumber(3)+"\"], or set allow_disruption = true.")},
 		refused(shrunk(2, 4), "The plan shrinks node pool v100 from 3 to 2 nodes ("+nodeNumber(4)+"), and there are running jobs that would lose their nodes: default/other (on "+nodeNumber(4)+")."),

@@ -35,6 +35,8 @@ type Config struct {
 	// Endpoint is the base URL, or a host name, which gets https. "" means the public
 	// endpoint of the region, https://cs.<region>.aliyuncs.com.
 	Endpoint string
+	// NoHost says what to do where the endpoint has no address; "" means to check the endpoint and the network.
+	NoHost string
 	// UserAgent is sent with every request.
 	UserAgent string
 	// Transport sends the requests; nil means one of the client's own with proxies from
@@ -51,6 +53,7 @@ type Client struct {
 	credentials  CredentialsSource
 	region       string
 	base         *url.URL
+	noHost       string
 	userAgent    string
 	http         *http.Client
 	pollInterval time.Duration
@@ -71,6 +74,7 @@ func New(cfg Config) (*Client, error) {
 		credentials:  cfg.Credentials,
 		region:       cfg.Region,
 		base:         base,
+		noHost:       cfg.NoHost,
 		userAgent:    cfg.UserAgent,
 		pollInterval: cfg.PollInterval,
 		retryDelay:   cfg.RetryDelay,

@@ -3,6 +3,7 @@ package acs_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -280,4 +281,27 @@ func TestAnswersThatAreNoAnswers(t *testing.T) {
 	_, err = c.GetCluster(t.Context(), cluster)
 	assert.ErrorContains(t, err, "HTTP 404: <html>proxy</html>")
 	assert.False(t, acs.IsNotFound(err), "a proxy does not know what exists")
+}
+
+// transport is a function that answers requests.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// An endpoint without an address is not the network's fault where the caller knows better.
+func TestEndpointWithoutAnAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		dns          net.DNSError
+		advice, want string
+	}{
+		"a name that does not exist": {net.DNSError{Err: "no such host", Name: "cs.x", IsNotFound: true}, "there is no region x", "no such host; there is no region x"},
+		"no better advice":           {net.DNSError{Err: "no such host", Name: "cs.x", IsNotFound: true}, "", "no such host; check the endpoint"},
+		"no answer of the DNS":       {net.DNSError{Err: "timeout", Name: "cs.x", IsTimeout: true}, "there is no region x", "timeout; check the endpoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fails := transport(func(*http.Request) (*http.Response, error) { return nil, &c.dns })
+			_, err := client(t, "https://cs.x", func(cfg *acs.Config) { cfg.NoHost, cfg.Transport = c.advice, fails }).GetCluster(t.Context(), cluster)
+			assert.ErrorContains(t, err, c.want)
+		})
+	}
 }

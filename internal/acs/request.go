@@ -114,12 +114,12 @@ func (c *Client) read(operation string, response *http.Response, err error) ([]b
 		return nil, fmt.Errorf("%s: %w", operation, unsent)
 	}
 	if err != nil {
-		return nil, &transportError{operation: operation, endpoint: c.Endpoint(), err: err}
+		return nil, c.noAnswer(operation, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
 	if err != nil {
-		return nil, &transportError{operation: operation, endpoint: c.Endpoint(), err: err}
+		return nil, c.noAnswer(operation, err)
 	}
 	if response.StatusCode >= 300 {
 		e := parseError(response.StatusCode, answer)

@@ -3,14 +3,25 @@ package acs
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 )
 
 // transportError is a request without an answer: nobody knows whether the service
 // carried it out.
 type transportError struct {
-	operation, endpoint string
-	err                 error
+	operation, endpoint, advice string
+	err                         error
+}
+
+// noAnswer is that a request of the operation got no answer, and what to do about it.
+func (c *Client) noAnswer(operation string, err error) error {
+	advice := "check the endpoint (GPUPLAN_CS_ENDPOINT) and the network"
+	var dns *net.DNSError
+	if c.noHost != "" && errors.As(err, &dns) && dns.IsNotFound {
+		advice = c.noHost
+	}
+	return &transportError{operation: operation, endpoint: c.Endpoint(), advice: advice, err: err}
 }
 
 func (e *transportError) Error() string {
@@ -20,7 +31,7 @@ func (e *transportError) Error() string {
 	if errors.As(cause, &u) {
 		cause = u.Err
 	}
-	return fmt.Sprintf("%s: no answer from the Container Service API at %s: %v; check the endpoint (GPUPLAN_CS_ENDPOINT) and the network", e.operation, e.endpoint, cause)
+	return fmt.Sprintf("%s: no answer from the Container Service API at %s: %v; %s", e.operation, e.endpoint, cause, e.advice)
 }
 
 func (e *transportError) Unwrap() error { return e.err }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs/identity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
@@ -39,7 +41,7 @@ func (s Settings) newACS() (*acs.Client, error) {
 			return nil, fmt.Errorf("%w: set %s in the provider block, or the environment variable %s", ErrNotConfigured, required.attribute, required.variable)
 		}
 	}
-	config := acs.Config{Credentials: credentials, Region: s.Region, Endpoint: s.Endpoint, UserAgent: s.UserAgent}
+	config := acs.Config{Credentials: credentials, Region: s.Region, Endpoint: s.Endpoint, NoHost: s.noRegion(), UserAgent: s.UserAgent}
 	if isLoopback(s.Endpoint) {
 		config.PollInterval = loopbackPollInterval
 	}
@@ -48,6 +50,23 @@ func (s Settings) newACS() (*acs.Client, error) {
 		return nil, fmt.Errorf("the provider cannot use the Container Service API: %w", err)
 	}
 	return client, nil
+}
+
+// noRegion says what to do where the region has no endpoint, "" for a region that is known.
+func (s Settings) noRegion() string {
+	if _, ok := catalog.LookupRegion(s.Region); ok || s.Endpoint != "" {
+		return ""
+	}
+	var names []string
+	for _, region := range catalog.Regions() {
+		names = append(names, region.Name)
+	}
+	like := ""
+	if near := catalog.Nearest(s.Region, names, 3); len(near) > 0 {
+		like = " (but " + strings.Join(near, ", ") + ")"
+	}
+	return fmt.Sprintf("region %q has no endpoint, and this provider knows no such region%s: set %s in the provider block, or the environment variable ALIBABA_CLOUD_REGION, to the region of the cluster, "+
+		"or %s where the API has an address of its own", s.Region, like, Region, Endpoint)
 }
 
 func (s Settings) newKube() (*kube.Client, error) {

@@ -31,10 +31,10 @@ type Placement struct {
 type Result struct {
 	Placement *Placement
 	Verdict   Verdict
-	// Victims are the gangs that must be evicted before Placement can be; only [preemption.Reclaim] sets them.
+	// Victims are the gangs that must be evicted before Placement can be; only [preemption.Plan] sets them.
 	Victims []Victim
 	// Reservation is the place to hold until others have gone; nil when Placement can be
-	// had now. Only [preemption.Reclaim] sets it.
+	// had now. Only [preemption.Plan] sets it.
 	Reservation *Reservation
 }
 

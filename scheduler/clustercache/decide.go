@@ -87,7 +87,7 @@ func (c *Cache) consider(view *snapshot.View, key string, limits Limits) (d Deci
 	// Until the last pod of a gang that is evicted is being deleted, those that wait would succeed the first of them, and
 	// stay alone.
 	if d.EvictedFor = view.EvictedFor(d.Gang.ID); d.EvictedFor == "" {
-		d.Result = preemption.Reclaim(view, d.Gang)
+		d.Result = preemption.Plan(view, d.Gang)
 		if d.Result.Placement == nil && len(limits.Roles) == 0 && len(limits.Joint) == 0 {
 			c.checkFeasible(key, d.Gang)
 		}

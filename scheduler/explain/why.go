@@ -195,7 +195,7 @@ func (a *Answer) judge() {
 
 // plan adds what the planner says about members that do not run.
 func (a *Answer) plan(snapshot *clusterstate.Snapshot, g placement.Gang) {
-	result := preemption.Reclaim(snapshot.View, g)
+	result := preemption.Plan(snapshot.View, g)
 	a.ReservedBy = placement.NameOf(result.Verdict.ReservedBy)
 	planned := result.Verdict.Partial
 	if result.Placement != nil {

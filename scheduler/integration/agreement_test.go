@@ -319,12 +319,12 @@ func predict(t *testing.T, g worldGang) prediction {
 	require.NoError(t, err)
 	gang, problems := inventory.Gang(g.pods, g.podGroup, snapshot.View.Quota())
 	require.Empty(t, problems)
-	result := preemption.Reclaim(snapshot.View, gang)
+	result := preemption.Plan(snapshot.View, gang)
 	predicted := prediction{Result: result, growth: preemption.Growth(snapshot.View, gang, result), view: snapshot.View}
 	if snapshot.View.Workload() != nil {
 		tightest := snapshot.View.Clone()
 		tightest.SetWorkload(nil)
-		predicted.tightest = preemption.Reclaim(tightest, gang).Placement
+		predicted.tightest = preemption.Plan(tightest, gang).Placement
 	}
 	return predicted
 }

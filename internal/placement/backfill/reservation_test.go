@@ -72,7 +72,7 @@ func TestReservationsAreNeverDelayed(t *testing.T) {
 				if waits(w, r) {
 					continue
 				}
-				got := preemption.Reclaim(w.View, g)
+				got := preemption.Plan(w.View, g)
 				require.NotNil(t, got.Placement, "seed %d: %s is delayed: %s", seed, id, got.Verdict)
 				require.Nil(t, got.Reservation, "seed %d: %s is delayed", seed, id)
 				require.Equal(t, r.Placement, *got.Placement, "seed %d: %s gets another place", seed, id)
@@ -189,7 +189,7 @@ func TestReserveQuotaOnly(t *testing.T) {
 	assert.NotNil(t, planner.Plan(v, placementtest.Gang("x/other", 1, placementtest.WholeGPUs(8))).Placement, "the free node is for everybody")
 	v.RemovePod("left/a/worker-0")
 	assert.Nil(t, planner.Plan(v, placementtest.InLeaf(placementtest.Gang("left/late", 1, placementtest.WholeGPUs(1)), "left", 0)).Placement, "the quota is reserved")
-	got := preemption.Reclaim(v, head)
+	got := preemption.Plan(v, head)
 	require.NotNil(t, got.Placement, got.Verdict)
 	assert.Nil(t, got.Reservation)
 }

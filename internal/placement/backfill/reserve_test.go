@@ -142,7 +142,7 @@ func TestBackfillLeavesTheReservationAlone(t *testing.T) {
 
 	grows := placementtest.Gang("ml/two", 2, placementtest.WholeGPUs(2))
 	grows.Minimum, grows.Running = 1, two.Placement.Assignments
-	for _, result := range []placement.Result{planner.Plan(v, grows), preemption.Reclaim(v, grows)} {
+	for _, result := range []placement.Result{planner.Plan(v, grows), preemption.Plan(v, grows)} {
 		require.NotNil(t, result.Placement)
 		assert.Empty(t, result.Placement.Assignments)
 		assert.Equal(t, "ml/big", result.Verdict.ReservedBy)
@@ -151,7 +151,7 @@ func TestBackfillLeavesTheReservationAlone(t *testing.T) {
 	for _, id := range r.After[0].Pods {
 		v.RemovePod(id)
 	}
-	again := preemption.Reclaim(v, big)
+	again := preemption.Plan(v, big)
 	require.NotNil(t, again.Placement)
 	assert.Equal(t, r.Placement, *again.Placement)
 }
@@ -244,7 +244,7 @@ func TestReservationAndThePlannedPlace(t *testing.T) {
 				}
 				g := placementtest.Gang("ml/planned", 1, placementtest.WholeGPUs(8))
 				g.Planned = []placement.Planned{{Member: "worker-0", Node: "n1", GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}}
-				require.Nil(t, preemption.Reclaim(v, g).Placement)
+				require.Nil(t, preemption.Plan(v, g).Placement)
 				backfill.ReserveBlocked(v, []placement.Gang{g})
 				r, _ := v.Reservation(g.ID)
 				require.Equal(t, test.reserved, r.Placement.Assignments[0].Node)
@@ -255,7 +255,7 @@ func TestReservationAndThePlannedPlace(t *testing.T) {
 						require.Equal(t, test.node, r.Placement.Assignments[0].Node, "it is kept from others")
 					}
 				}
-				got := preemption.Reclaim(v, g)
+				got := preemption.Plan(v, g)
 				require.NotNil(t, got.Placement)
 				assert.Equal(t, test.node, got.Placement.Assignments[0].Node)
 				assert.Equal(t, test.waits, got.Reservation != nil)

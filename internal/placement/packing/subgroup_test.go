@@ -264,7 +264,7 @@ func TestVictimKeepsWhatItsRolesNeed(t *testing.T) {
 			}
 			all = append(append(all, masters...), workers...)
 			v.SetMinimum(g.ID, 3, all, snapshot.Part{Minimum: 1, Pods: masters}, snapshot.Part{Minimum: 2, Pods: workers})
-			result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("ml/high", c.members, placementtest.WholeGPUs(1)), "", 1))
+			result := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("ml/high", c.members, placementtest.WholeGPUs(1)), "", 1))
 			require.Len(t, result.Victims, 1)
 			assert.Equal(t, c.lost, result.Victims[0].Pods)
 			assert.Equal(t, len(c.lost) < 8, result.Victims[0].Surplus)

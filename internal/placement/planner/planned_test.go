@@ -123,7 +123,7 @@ func TestPlannedPlaceIsKept(t *testing.T) {
 			pod.Leaving = true
 			w.View.AddPod(pod)
 		}
-		got = preemption.Reclaim(w.View, g)
+		got = preemption.Plan(w.View, g)
 		require.Empty(t, got.Verdict.NotAsPlanned, "seed %d", seed)
 		if got.Reservation == nil { // there is room for both
 			require.ElementsMatch(t, first.Assignments, got.Placement.Assignments, "seed %d", seed)
@@ -140,10 +140,10 @@ func TestPlannedPlaceIsKept(t *testing.T) {
 			pod.Overdue = true
 			stuck.AddPod(pod)
 		}
-		late := preemption.Reclaim(stuck, g)
+		late := preemption.Plan(stuck, g)
 		require.NotEmpty(t, late.Verdict.NotAsPlanned, "seed %d", seed)
 		stuck.Release(g.ID)
-		want = preemption.Reclaim(stuck, without)
+		want = preemption.Plan(stuck, without)
 		require.Equal(t, want.Placement, late.Placement, "seed %d", seed)
 		if late.Reservation != nil {
 			for _, after := range late.Reservation.After {
@@ -153,7 +153,7 @@ func TestPlannedPlaceIsKept(t *testing.T) {
 		for _, a := range first.Assignments {
 			w.View.RemovePod("ml/squatter/" + a.Member)
 		}
-		got = preemption.Reclaim(w.View, g)
+		got = preemption.Plan(w.View, g)
 		require.Nil(t, got.Reservation, "seed %d", seed)
 		require.ElementsMatch(t, first.Assignments, got.Placement.Assignments, "seed %d", seed)
 		waited++
@@ -287,7 +287,7 @@ func TestNotAsPlanned(t *testing.T) {
 			if test.want == "" {
 				assert.Equal(t, "n1", result.Placement.Assignments[0].Node, "n0 would come first")
 			}
-			assert.Equal(t, test.want, preemption.Reclaim(v, g).Verdict.NotAsPlanned)
+			assert.Equal(t, test.want, preemption.Plan(v, g).Verdict.NotAsPlanned)
 		})
 	}
 	assert.Equal(t, "v100[3]", placement.PlannedName("v100", 3), "the name is part of plans")
@@ -306,7 +306,7 @@ func TestPlannedPartsOfGPUs(t *testing.T) {
 	require.NotNil(t, first.Placement, first.Verdict.String())
 	g.Planned = planned(v, *first.Placement, false)
 	v.SetWorkload(placement.Workload{placement.Demand{Mode: placement.ModeShare, GPUs: 1, MemoryGiB: 10}: 100})
-	got := preemption.Reclaim(v, g)
+	got := preemption.Plan(v, g)
 	require.NotNil(t, got.Placement, "%s; %s", got.Verdict, got.Verdict.NotAsPlanned)
 	assert.ElementsMatch(t, first.Placement.Assignments, got.Placement.Assignments)
 	assert.Empty(t, got.Verdict.NotAsPlanned)
@@ -347,7 +347,7 @@ func TestPlannedPlaceLeavesQuotaToTheLauncher(t *testing.T) {
 				g.Roles = slices.Insert(g.Roles, 0, placementtest.Role("evaluator", 1, request(1, 1)))
 			}
 			g.Planned = []placement.Planned{{Member: "worker-0", Node: "n1", GPUs: []int{2}}, {Member: "worker-1", Node: "n1", GPUs: []int{3}}}
-			for _, result := range []placement.Result{planner.Plan(v, g), preemption.Reclaim(v, g)} {
+			for _, result := range []placement.Result{planner.Plan(v, g), preemption.Plan(v, g)} {
 				assert.Equal(t, test.want, result.Verdict.NotAsPlanned)
 				var places []string
 				if result.Placement != nil {

@@ -121,7 +121,7 @@ func TestReclaimIsNeverMutual(t *testing.T) {
 		for rounds, idle := 0, 0; idle < len(gangs); rounds++ {
 			require.Less(t, rounds, 400, "seed %d does not come to rest", seed)
 			g := &gangs[rounds%len(gangs)]
-			result := preemption.Reclaim(w.View, *g)
+			result := preemption.Plan(w.View, *g)
 			idle++
 			if result.Placement == nil || len(result.Placement.Assignments) == 0 {
 				continue
@@ -141,7 +141,7 @@ func TestReclaimIsNeverMutual(t *testing.T) {
 			g.Running = append(g.Running, result.Placement.Assignments...)
 			for _, victim := range result.Victims {
 				i := slices.IndexFunc(gangs, func(g placement.Gang) bool { return g.ID == victim.Gang })
-				for _, next := range preemption.Reclaim(w.View, gangs[i]).Victims {
+				for _, next := range preemption.Plan(w.View, gangs[i]).Victims {
 					require.True(t, next.Gang != g.ID || next.Surplus, "seed %d: %s takes its place back", seed, victim.Gang)
 				}
 			}

@@ -203,8 +203,8 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 			if _, reservations := c.View.Reservation(g.ID); reservations {
 				continue
 			}
-			want := preemption.ReclaimSlowly(c.View.Clone(), g)
-			got := preemption.Reclaim(c.View.Clone(), g)
+			want := preemption.PlanSlowly(c.View.Clone(), g)
+			got := preemption.Plan(c.View.Clone(), g)
 			require.Equal(t, want, got, "seed %d: %+v", seed, g)
 			require.Empty(t, c.undeletable(got.Reservation), "seed %d: %+v", seed, g)
 			waits, waitsOK := preemption.ReserveSlowly(c.View.Clone(), g)
@@ -229,7 +229,7 @@ func TestDryRunsFindWhatWholePlacementsFind(t *testing.T) {
 				g := nominated[c.Intn(len(nominated))]
 				h, _ := c.View.Reservation(g.ID)
 				lost += count(c.undeletable(&h) != "")
-				again := preemption.Reclaim(c.View.Clone(), g)
+				again := preemption.Plan(c.View.Clone(), g)
 				require.Empty(t, c.undeletable(again.Reservation), "seed %d: %+v", seed, g)
 			}
 		}

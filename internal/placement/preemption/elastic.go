@@ -64,7 +64,7 @@ func preemptForGrowth(v *snapshot.View, p *packing.Packer, now placement.Result)
 }
 
 // Growth returns the places that a gang takes from others later for members beyond its minimum,
-// once it has what Reclaim found for it and its late members run; a result without a placement when it takes none.
+// once it has what Plan found for it and its late members run; a result without a placement when it takes none.
 // For late members, which are placed as any pod without GPUs is, it takes none.
 func Growth(v *snapshot.View, g placement.Gang, found placement.Result) placement.Result {
 	members := 0
@@ -82,13 +82,13 @@ func Growth(v *snapshot.View, g placement.Gang, found placement.Result) placemen
 		return placement.Result{}
 	}
 	g.Running = running
-	if more := Reclaim(later, g); len(more.Victims) > 0 {
+	if more := Plan(later, g); len(more.Victims) > 0 {
 		return more
 	}
 	return placement.Result{}
 }
 
-// Afterwards returns a view without those that have to leave for what Reclaim found.
+// Afterwards returns a view without those that have to leave for what Plan found.
 func Afterwards(v *snapshot.View, found placement.Result) *snapshot.View {
 	later := v.Clone()
 	if r := found.Reservation; r != nil {

@@ -21,7 +21,7 @@ import (
 func elastic(tb testing.TB, v *snapshot.View, g placement.Gang, minimum int) placement.Gang {
 	tb.Helper()
 	g.Minimum = minimum
-	result := preemption.Reclaim(v, g)
+	result := preemption.Plan(v, g)
 	require.NotNil(tb, result.Placement, result.Verdict)
 	placementtest.Evict(v, result.Victims)
 	v.Apply(g, *result.Placement)
@@ -53,7 +53,7 @@ func TestVictimLosesFirstWhatItDoesNotNeed(t *testing.T) {
 			// In one leaf, which uses its minimum, priority decides.
 			preemptor := placementtest.InLeaf(placementtest.Gang("left/b", c.members, placementtest.WholeGPUs(1)), "left", 1)
 			preemptor.Minimum = c.minimum
-			result := preemption.Reclaim(v, preemptor)
+			result := preemption.Plan(v, preemptor)
 			require.Len(t, result.Victims, 1)
 			assert.Equal(t, c.victim, result.Victims[0].Surplus)
 			assert.Equal(t, c.lost, result.Victims[0].Pods)
@@ -68,13 +68,13 @@ func TestMembersOnTheirWayOutAreNotTakenTwice(t *testing.T) {
 	elastic(t, v, placementtest.InLeaf(placementtest.Gang("ml/a", 8, placementtest.WholeGPUs(1)), "", 0), 6)
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/small", 4, placementtest.WholeGPUs(2)), "", 0))
 	for i, want := range []string{"ml/a/worker-7", "ml/a/worker-6"} {
-		result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("ml/high", i), 1, placementtest.WholeGPUs(1)), "", 1))
+		result := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("ml/high", i), 1, placementtest.WholeGPUs(1)), "", 1))
 		require.Len(t, result.Victims, 1)
 		assert.True(t, result.Victims[0].Surplus)
 		assert.Equal(t, []string{want}, result.Victims[0].Pods)
 		v.AddReservation(*result.Reservation)
 	}
-	third := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("ml/high2", 1, placementtest.WholeGPUs(1)), "", 1))
+	third := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("ml/high2", 1, placementtest.WholeGPUs(1)), "", 1))
 	require.Len(t, third.Victims, 1)
 	assert.False(t, third.Victims[0].Surplus)
 	assert.Equal(t, "ml/small", third.Victims[0].Gang, "the smaller of two that run")
@@ -89,7 +89,7 @@ func TestMembersThatLeaveAreWaitedForFirst(t *testing.T) {
 			v.AddPod(pod)
 		}
 	}
-	result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("ml/high", 2, placementtest.WholeGPUs(1)), "", 1))
+	result := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("ml/high", 2, placementtest.WholeGPUs(1)), "", 1))
 	require.NotNil(t, result.Reservation)
 	want := []placement.Victim{
 		{Gang: "ml/a", Pods: []string{"ml/a/worker-1"}, Surplus: true, Leaving: true},
@@ -109,10 +109,10 @@ func TestElasticGangsDoNotEvictEachOther(t *testing.T) {
 	right := elastic(t, v, placementtest.InLeaf(placementtest.Gang("right/b", 16, placementtest.WholeGPUs(1)), "right", 0), 2)
 	require.Len(t, right.Running, 2)
 	left.Running = left.Running[:14]
-	more := preemption.Reclaim(v, left)
+	more := preemption.Plan(v, left)
 	require.NotNil(t, more.Placement)
 	assert.Empty(t, more.Victims, "nobody is evicted for a member beyond the minimum of its leaf")
-	more = preemption.Reclaim(v, right)
+	more = preemption.Plan(v, right)
 	require.NotNil(t, more.Reservation, "its leaf uses less than its minimum")
 	assert.Len(t, more.Placement.Assignments, 6)
 	require.Len(t, more.Victims, 1)
@@ -123,7 +123,7 @@ func TestElasticGangsDoNotEvictEachOther(t *testing.T) {
 	left.Running = left.Running[:8]
 	right.Running = append(right.Running, more.Placement.Assignments...)
 	for _, g := range []placement.Gang{left, right} {
-		again := preemption.Reclaim(v, g)
+		again := preemption.Plan(v, g)
 		require.NotNil(t, again.Placement)
 		assert.Empty(t, again.Placement.Assignments)
 		assert.Empty(t, again.Victims, "both leaves use their minimum")
@@ -160,7 +160,7 @@ func TestGrowthLeavesOthersTheirMinimum(t *testing.T) {
 			}
 			preemptor := elastic(t, v, placementtest.InLeaf(placementtest.Gang("right/b", 16, placementtest.WholeGPUs(1)), "right", 0), 2)
 			for range 10 {
-				result := preemption.Reclaim(v, preemptor)
+				result := preemption.Plan(v, preemptor)
 				placementtest.Evict(v, result.Victims)
 				v.Apply(preemptor, *result.Placement)
 				preemptor.Running = append(preemptor.Running, result.Placement.Assignments...)
@@ -186,7 +186,7 @@ func TestGrowthTakesNothingForLateMembers(t *testing.T) {
 	launcher := placementtest.Role("launcher", 1, with(placement.Request{}, 1))
 	launcher.Late = true
 	gang.Roles = append(gang.Roles, launcher)
-	found := preemption.Reclaim(v, gang)
+	found := preemption.Plan(v, gang)
 	require.NotNil(t, found.Placement)
 	assert.Empty(t, found.Victims)
 	assert.Equal(t, placement.Result{}, preemption.Growth(v, gang, found))
@@ -206,7 +206,7 @@ func TestGrowthComesAfterLateMembers(t *testing.T) {
 	elastic(t, v, placementtest.InLeaf(placementtest.Gang("right/borrows", 3, with(placementtest.WholeGPUs(2), 2)), "right", 0), 1)
 	gang := placementtest.InLeaf(placementtest.Gang("left/gang", 2, with(placementtest.WholeGPUs(2), 2)), "left", 0)
 	gang.Minimum = 1
-	found := preemption.Reclaim(v, gang)
+	found := preemption.Plan(v, gang)
 	require.NotNil(t, found.Placement)
 	require.Empty(t, found.Victims)
 	assert.Len(t, preemption.Growth(v, gang, found).Victims, 1, "without what starts late")
@@ -217,10 +217,10 @@ func TestGrowthComesAfterLateMembers(t *testing.T) {
 	assert.Len(t, preemption.Growth(v, gang, found).Victims, 1, "there is room for both")
 	v.Apply(gang, *found.Placement)
 	gang.Running = found.Placement.Assignments
-	assert.Empty(t, preemption.Reclaim(v, gang).Victims, "the launcher does not run yet")
+	assert.Empty(t, preemption.Plan(v, gang).Victims, "the launcher does not run yet")
 	gang.Running = append(gang.Running, placement.Assignment{Member: "launcher-0", Node: "n0"})
 	v.Apply(gang, placement.Placement{Gang: gang.ID, Assignments: gang.Running[1:]})
-	assert.Len(t, preemption.Reclaim(v, gang).Victims, 1, "the launcher runs")
+	assert.Len(t, preemption.Plan(v, gang).Victims, 1, "the launcher runs")
 
 	gang.Running, gang.Roles[1].Request.MilliCPU = nil, 4_000
 	v.RemovePod("left/gang/worker-0")
@@ -239,7 +239,7 @@ func TestBudgetCoversMembersBeyondTheMinimum(t *testing.T) {
 	for allowed, want := range map[int]int{2: 0, 3: 3, 8: 3} {
 		v.SetBudget("ml/budget", allowed)
 		lost := 0
-		for _, victim := range preemption.Reclaim(v, preemptor).Victims {
+		for _, victim := range preemption.Plan(v, preemptor).Victims {
 			lost += len(victim.Pods)
 		}
 		assert.Equal(t, want, lost, "%d allowed", allowed)
@@ -257,10 +257,10 @@ func TestGangStaysWhenItsSurplusMembersMustStay(t *testing.T) {
 		}
 	}
 	preemptor := placementtest.InLeaf(placementtest.Gang("ml/high", 7, placementtest.WholeGPUs(1)), "", 1)
-	assert.Empty(t, preemption.Reclaim(v, preemptor).Victims)
+	assert.Empty(t, preemption.Plan(v, preemptor).Victims)
 	v.SetBudget("ml/budget", 1)
-	require.Len(t, preemption.Reclaim(v, preemptor).Victims, 1)
-	assert.Len(t, preemption.Reclaim(v, preemptor).Victims[0].Pods, 8)
+	require.Len(t, preemption.Plan(v, preemptor).Victims, 1)
+	assert.Len(t, preemption.Plan(v, preemptor).Victims[0].Pods, 8)
 }
 
 // TestGangLosesSurplusMembersElsewhere: when victims are sought on the nodes of one place, a gang
@@ -276,7 +276,7 @@ func TestGangLosesSurplusMembersElsewhere(t *testing.T) {
 	}
 	preemptor := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(8)), "", 5)
 	preemptor.ExcludeNodes = map[string]bool{"n1": true, "n2": true}
-	result := preemption.Reclaim(v, preemptor)
+	result := preemption.Plan(v, preemptor)
 	require.Len(t, result.Victims, 1)
 	assert.Equal(t, []string{"ml/a/worker-0", "ml/a/worker-1"}, result.Victims[0].Pods)
 }

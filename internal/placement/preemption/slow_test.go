@@ -12,9 +12,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// ReclaimSlowly is [Reclaim] for a gang that holds no place and was planned nowhere, with a
+// PlanSlowly is [Plan] for a gang that holds no place and was planned nowhere, with a
 // whole placement for every set of victims that is looked at: what the dry run is measured by.
-func ReclaimSlowly(v *snapshot.View, g placement.Gang) placement.Result {
+func PlanSlowly(v *snapshot.View, g placement.Gang) placement.Result {
 	p := packing.NewPacker(v.Seen(&g, nil), g)
 	if result, done := p.Place(); done {
 		if r, ok := preemptForGrowthSlowly(v, p, result); ok {

@@ -67,8 +67,8 @@ func TestVerdictsAreCachedUntilSomethingChanges(t *testing.T) {
 		for step := range 30 {
 			for _, g := range asked {
 				forgetful := w.View.Clone()
-				want := preemption.Reclaim(forgetful, g)
-				require.Equal(t, want, preemption.Reclaim(w.View, g), "seed %d, step %d", seed, step)
+				want := preemption.Plan(forgetful, g)
+				require.Equal(t, want, preemption.Plan(w.View, g), "seed %d, step %d", seed, step)
 				require.Equal(t, planner.Place(forgetful.Clone(), g), planner.Place(w.View, g), "seed %d, step %d", seed, step)
 				require.Equal(t, planner.Infeasible(forgetful.Clone(), g), planner.Infeasible(w.View, g), "seed %d, step %d", seed, step)
 				if want.Placement == nil {
@@ -152,11 +152,11 @@ func TestVerdictIsNotThatOfAnotherID(t *testing.T) {
 			placementtest.SetQuota(t, v, quota.Spec{Children: []quota.Spec{{Name: "team", MaxJobs: 1}}})
 			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/runs", 1, placementtest.WholeGPUs(1)), "team", 0))
 			test.gang.ID = test.denied
-			require.Nil(t, preemption.Reclaim(v, test.gang).Placement)
+			require.Nil(t, preemption.Plan(v, test.gang).Placement)
 			require.Nil(t, planner.Place(v, test.gang))
 			test.gang.ID = test.fits
 			assert.NotNil(t, planner.Place(v, test.gang))
-			result := preemption.Reclaim(v, test.gang)
+			result := preemption.Plan(v, test.gang)
 			assert.NotNil(t, result.Placement, result.Verdict.String())
 		})
 	}
@@ -170,12 +170,12 @@ func TestCachedVerdictEndsWithTheBudgetThatMadeIt(t *testing.T) {
 	pod := v.Pods("n0")[0]
 	pod.Budgets = []string{"all"}
 	v.AddPod(pod)
-	assert.Nil(t, preemption.Reclaim(v, high).Placement)
+	assert.Nil(t, preemption.Plan(v, high).Placement)
 	v.SetBudget("all", 1)
-	assert.NotNil(t, preemption.Reclaim(v, high).Placement)
+	assert.NotNil(t, preemption.Plan(v, high).Placement)
 	v.SetBudget("all", 0)
-	assert.Nil(t, preemption.Reclaim(v, high).Placement)
+	assert.Nil(t, preemption.Plan(v, high).Placement)
 	v.SetBudget("all", 1)
 	v.RemoveBudget("all")
-	assert.Nil(t, preemption.Reclaim(v, high).Placement)
+	assert.Nil(t, preemption.Plan(v, high).Placement)
 }

@@ -86,7 +86,7 @@ func (l *Ledger) sayOpen(visited string) (findings []Finding) {
 		f, report := l.graded(f)
 		var names []string
 		if j.Reclaims {
-			for _, v := range preemption.Reclaim(l.live.certain, l.gang(j)).Victims {
+			for _, v := range preemption.Plan(l.live.certain, l.gang(j)).Victims {
 				names = append(names, l.live.victim(v))
 			}
 		}

@@ -182,7 +182,7 @@ func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
 	if planner.Place(view, g) != nil {
 		return nil
 	}
-	return preemption.Reclaim(view, g).Victims
+	return preemption.Plan(view, g).Victims
 }
 
 // settle remembers the cluster with jobs in their places, all of which fit together.
@@ -305,7 +305,7 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 		}
 		var result placement.Result
 		if l.live != nil && j.Reclaims {
-			result = preemption.Reclaim(view, gangs[i])
+			result = preemption.Plan(view, gangs[i])
 		}
 		if result.Reservation == nil || l.planned(result.Victims) {
 			c.waiting, c.verdict = j, planner.Plan(view, gangs[i]).Verdict

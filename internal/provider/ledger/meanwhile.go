@@ -132,7 +132,7 @@ func (l *Ledger) evictedIn(view *snapshot.View, waiting []Waiting) map[string][]
 			undo = append(undo, view.Apply(g, *placed))
 			continue
 		}
-		result := preemption.Reclaim(view, g)
+		result := preemption.Plan(view, g)
 		if result.Reservation == nil {
 			continue
 		}

@@ -125,9 +125,9 @@ func (l *Ledger) outlook(j *job) *Finding {
 		return f
 	}
 	if j.Reclaims {
-		view, result := p.certain, preemption.Reclaim(p.certain, g)
+		view, result := p.certain, preemption.Plan(p.certain, g)
 		if result.Placement == nil {
-			view, result = p.hoped, preemption.Reclaim(p.hoped, g)
+			view, result = p.hoped, preemption.Plan(p.hoped, g)
 		}
 		launcher := launcherMisfit(j, lateAfter(view, g, result))
 		victims := slices.Concat(result.Victims, l.growth(p.hoped, g, result))
@@ -256,7 +256,7 @@ func (l *Ledger) grows(j *job, g placement.Gang) *Finding {
 	if !j.Reclaims {
 		return nil
 	}
-	victims := l.growth(l.live.certain, g, preemption.Reclaim(l.live.certain, g))
+	victims := l.growth(l.live.certain, g, preemption.Plan(l.live.certain, g))
 	if len(victims) == 0 {
 		return nil
 	}

@@ -36,7 +36,7 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 	}
 	c.admission = r.admission(ctx, client, spec)
 	settling := func(at prospect) bool { return settles(planned, at.snapshot.Nodes, at.view) }
-	at, err := r.prospect(ctx, c, func(v *snapshot.View, g placement.Gang) placement.Result { return preemption.Reclaim(v, g) }, func(at prospect) bool {
+	at, err := r.prospect(ctx, c, func(v *snapshot.View, g placement.Gang) placement.Result { return preemption.Plan(v, g) }, func(at prospect) bool {
 		return at.Beside.Verdict.NotAsPlanned == "" || settling(at)
 	})
 	why := at.Beside.Verdict.NotAsPlanned

@@ -176,7 +176,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 		if result := planner.Plan(v, g); result.Placement != nil || !c.ours() {
 			return result
 		}
-		return preemption.Reclaim(v, g)
+		return preemption.Plan(v, g)
 	}
 	at, err := r.prospect(ctx, c, plan, func(at prospect) bool {
 		return !c.promised() || at.Beside.Placement != nil && len(at.Beside.Victims) == 0

@@ -47,7 +47,7 @@ func BenchmarkReclaim(b *testing.B) {
 			g := placementtest.Job(-1, s.wanted/s.perMember, s.perMember)
 			g.Leaf, g.Preemptible = "owner", true
 			for b.Loop() {
-				result := preemption.Reclaim(v, g)
+				result := preemption.Plan(v, g)
 				require.NotNil(b, result.Reservation, result.Verdict)
 				b.ReportMetric(float64(len(result.Victims)), "victims")
 			}

@@ -53,7 +53,7 @@ func TestCapacitySchedulingDocument(t *testing.T) {
 		for i := range 5 {
 			g := placementtest.Gang(fmt.Sprintf("%s/%d", step.leaf, i), 1, placement.Request{Resources: placement.Resources{MilliCPU: 5_000}})
 			g.Leaf, g.Preemptible = step.leaf, true
-			result := preemption.Reclaim(v, g)
+			result := preemption.Plan(v, g)
 			if result.Placement == nil {
 				continue
 			}
@@ -72,14 +72,14 @@ func TestReclaimTakesWholeGangsFewestFirst(t *testing.T) {
 	}
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("left/big", 1, placementtest.WholeGPUs(8)), "left", 0))
 
-	result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("right/a", 1, placementtest.WholeGPUs(8)), "right", 0))
+	result := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("right/a", 1, placementtest.WholeGPUs(8)), "right", 0))
 	require.NotNil(t, result.Placement, result.Verdict)
 	assert.Equal(t, []placement.Victim{{Gang: "left/big", Leaf: "left", Pods: []string{"left/big/worker-0"}}}, result.Victims)
 	assert.Equal(t, "n1", result.Placement.Assignments[0].Node)
 
 	placementtest.Evict(v, result.Victims)
 	v.Apply(placementtest.InLeaf(placementtest.Gang("right/a", 1, placementtest.WholeGPUs(8)), "right", 0), *result.Placement)
-	back := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("left/big", 1, placementtest.WholeGPUs(8)), "left", 0))
+	back := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("left/big", 1, placementtest.WholeGPUs(8)), "left", 0))
 	assert.Nil(t, back.Placement, "what was reclaimed stays: the victim is not entitled")
 	assert.Empty(t, back.Victims)
 }
@@ -101,7 +101,7 @@ func TestReclaimIsFromWhoBorrowsMost(t *testing.T) {
 	}
 	var from []string
 	for i := range 2 {
-		result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("owner/", i), 1, request), "owner", 0))
+		result := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("owner/", i), 1, request), "owner", 0))
 		require.NotNil(t, result.Reservation, result.Verdict)
 		require.Len(t, result.Victims, 1)
 		from = append(from, result.Victims[0].Leaf)
@@ -114,7 +114,7 @@ func TestPreemptorWaitsForItsReservation(t *testing.T) {
 	v := placementtest.TopologyView(1)
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 4, placementtest.WholeGPUs(2)), "", 0))
 	high := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(2)), "", 1)
-	found := preemption.Reclaim(v, high)
+	found := preemption.Plan(v, high)
 	require.NotNil(t, found.Reservation, found.Verdict)
 	v.AddReservation(*found.Reservation)
 	own := found.Placement.Assignments[0].Own
@@ -124,12 +124,12 @@ func TestPreemptorWaitsForItsReservation(t *testing.T) {
 			v.RemovePod(pod.ID)
 		}
 	}
-	between := preemption.Reclaim(v, high)
+	between := preemption.Plan(v, high)
 	require.NotNil(t, between.Reservation, "it does not take what the first victims leave")
 	assert.Equal(t, found.Placement, between.Placement)
 
 	placementtest.Evict(v, found.Victims)
-	done := preemption.Reclaim(v, high)
+	done := preemption.Plan(v, high)
 	assert.Nil(t, done.Reservation)
 	assert.Equal(t, found.Placement, done.Placement)
 }
@@ -156,7 +156,7 @@ func TestPlaceThatAPodWithoutRecordTakes(t *testing.T) {
 			v.SetNode(placementtest.Node("n0", "p", test.mode, placementtest.TableOf(t, machine)))
 			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 8/test.low.GPUs, test.low), "", 0))
 			high := placementtest.InLeaf(placementtest.Gang("ml/high", 1, test.high), "", 1)
-			found := preemption.Reclaim(v, high)
+			found := preemption.Plan(v, high)
 			require.NotNil(t, found.Reservation, found.Verdict)
 			v.AddReservation(*found.Reservation)
 			valid := func() bool { return planner.ReservationValid(v, v.ReservationOf("ml/high"), &high) }
@@ -187,17 +187,17 @@ func TestVictimThatCannotBeDeleted(t *testing.T) {
 	}
 	high := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(4)), "", 3)
 	v := view()
-	found := preemption.Reclaim(v, high)
+	found := preemption.Plan(v, high)
 	require.Len(t, found.Victims, 1)
 	require.Equal(t, "ml/lower", found.Victims[0].Gang)
 	v.AddReservation(*found.Reservation)
 	refuse(v)
-	again := preemption.Reclaim(v, high)
+	again := preemption.Plan(v, high)
 	require.Len(t, again.Victims, 1, again.Verdict)
 	assert.Equal(t, "ml/low", again.Victims[0].Gang)
 	next := placementtest.InLeaf(placementtest.Gang("ml/next", 1, placementtest.WholeGPUs(8)), "", 3)
 	v.Release("ml/high")
-	assert.Nil(t, preemption.Reclaim(v, next).Placement)
+	assert.Nil(t, preemption.Plan(v, next).Placement)
 
 	v = view()
 	waits := placement.Reservation{Gang: high, Placement: *found.Placement, After: found.Reservation.After}
@@ -217,7 +217,7 @@ func TestPodThatCannotBeDeletedOutsideThePlace(t *testing.T) {
 			v := placementtest.TopologyView(2)
 			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 2, placementtest.WholeGPUs(8)), "", 1))
 			high := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(8)), "", 3)
-			found := preemption.Reclaim(v, high)
+			found := preemption.Plan(v, high)
 			require.Len(t, found.Victims, 1)
 			require.Len(t, found.Victims[0].Pods, 2)
 			v.AddReservation(*found.Reservation)
@@ -227,12 +227,12 @@ func TestPodThatCannotBeDeletedOutsideThePlace(t *testing.T) {
 			v.AddPod(pod)
 			assert.False(t, planner.ReservationValid(v, v.ReservationOf("ml/high"), &high))
 			assert.Empty(t, v.EvictedBeside("ml/next"))
-			again := preemption.Reclaim(v, high)
+			again := preemption.Plan(v, high)
 			assert.Nil(t, again.Placement)
 			assert.Nil(t, again.Reservation)
 			v.RemovePod(found.Reservation.After[0].Pods[0])
 			v.RemovePod(found.Reservation.After[0].Pods[1])
-			assert.NotNil(t, preemption.Reclaim(v, high).Placement)
+			assert.NotNil(t, preemption.Plan(v, high).Placement)
 		})
 	}
 }
@@ -244,7 +244,7 @@ func TestVictimsOfALostPlace(t *testing.T) {
 		placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(name, 1, placementtest.WholeGPUs(8)), "", 1))
 	}
 	high := placementtest.InLeaf(placementtest.Gang("ml/high", 2, placementtest.WholeGPUs(8)), "", 3)
-	found := preemption.Reclaim(v, high)
+	found := preemption.Plan(v, high)
 	require.Len(t, found.Victims, 2)
 	v.AddReservation(*found.Reservation)
 	next, ok := v.Pod("ml/mate/worker-0")
@@ -252,7 +252,7 @@ func TestVictimsOfALostPlace(t *testing.T) {
 	v.RemovePod(next.ID)
 	next.ID = "ml/mate/worker-0-again"
 	v.AddPod(next)
-	assert.Len(t, preemption.Reclaim(v, high).Victims, 2)
+	assert.Len(t, preemption.Plan(v, high).Victims, 2)
 }
 
 // Of leaves that borrow only so much may be taken, and the gangs that would go first may be
@@ -276,12 +276,12 @@ func TestReclaimFindsVictimsWhereTheyAreNeeded(t *testing.T) {
 			v.AddPod(pod)
 		}
 	}
-	whole := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("right/whole", 1, placementtest.WholeGPUs(8)), "right", 0))
+	whole := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("right/whole", 1, placementtest.WholeGPUs(8)), "right", 0))
 	require.NotNil(t, whole.Placement, whole.Verdict)
 	assert.Len(t, whole.Victims, 8, "all those of one node")
 	apart := placementtest.InLeaf(placementtest.Gang("right/apart", 3, placementtest.WholeGPUs(2)), "right", 0)
 	apart.Roles[0].MaxPerNode = 1
-	result := preemption.Reclaim(v, apart)
+	result := preemption.Plan(v, apart)
 	require.NotNil(t, result.Placement, result.Verdict)
 	assert.Len(t, result.Victims, 6, "two of every node")
 }
@@ -304,7 +304,7 @@ func TestReclaimNearAnotherPod(t *testing.T) {
 	g.Roles[0].Neighbors = []placement.Neighbor{{Label: "host", Pods: placement.Selector{
 		Requirements: []placement.Requirement{{Key: "app", Operator: "In", Values: []string{"cache"}}},
 	}}}
-	result := preemption.Reclaim(v, g)
+	result := preemption.Plan(v, g)
 	require.NotNil(t, result.Reservation, result.Verdict.String())
 	require.Len(t, result.Victims, 1)
 	assert.Equal(t, "ml/on-n0", result.Victims[0].Gang)
@@ -318,7 +318,7 @@ func TestReclaimTakesLowestPriorityFirst(t *testing.T) {
 	for i := range 4 {
 		placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("left/low", i), 2, placementtest.WholeGPUs(1)), "left", int32(i%2)))
 	}
-	result := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("right/a", 3, placementtest.WholeGPUs(1)), "right", 0))
+	result := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("right/a", 3, placementtest.WholeGPUs(1)), "right", 0))
 	require.NotNil(t, result.Placement, result.Verdict)
 	var victims []string
 	for _, victim := range result.Victims {
@@ -345,7 +345,7 @@ func TestReclaimTakesTheYoungestFirst(t *testing.T) {
 	var victims []string
 	for i := range 3 {
 		g := placementtest.InLeaf(placementtest.Gang(fmt.Sprint("right/", i), 1, placementtest.WholeGPUs(2)), "right", 0)
-		result := preemption.Reclaim(v, g)
+		result := preemption.Plan(v, g)
 		require.Len(t, result.Victims, 1)
 		victims = append(victims, result.Victims[0].Gang)
 		placementtest.Evict(v, result.Victims)
@@ -358,10 +358,10 @@ func TestReclaimInOneLeafNeedsPriority(t *testing.T) {
 	v := placementtest.TopologyView(1)
 	placementtest.SetQuota(t, v, placementtest.Halves())
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("left/low", 8, placementtest.WholeGPUs(1)), "left", 1))
-	same := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("left/same", 1, placementtest.WholeGPUs(8)), "left", 1))
+	same := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("left/same", 1, placementtest.WholeGPUs(8)), "left", 1))
 	assert.Nil(t, same.Placement)
 	assert.NotEmpty(t, same.Verdict.Reasons)
-	higher := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("left/higher", 1, placementtest.WholeGPUs(8)), "left", 2))
+	higher := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("left/higher", 1, placementtest.WholeGPUs(8)), "left", 2))
 	require.NotNil(t, higher.Placement, higher.Verdict)
 	assert.Equal(t, "left/low", higher.Victims[0].Gang)
 	assert.Len(t, higher.Victims[0].Pods, 8)
@@ -390,14 +390,14 @@ func TestReclaimLeavesAlone(t *testing.T) {
 				renamed.Children[0].Name = "other"
 				placementtest.SetQuota(t, v, renamed)
 			}
-			result := preemption.Reclaim(v, c.preemptor)
+			result := preemption.Plan(v, c.preemptor)
 			assert.Nil(t, result.Placement)
 			assert.Empty(t, result.Victims)
 			assert.NotEmpty(t, result.Verdict.Reasons)
 		})
 	}
 	v := placementtest.TopologyView(1)
-	result := preemption.Reclaim(v, placementtest.Gang("ml/a", 1, placementtest.WholeGPUs(1)))
+	result := preemption.Plan(v, placementtest.Gang("ml/a", 1, placementtest.WholeGPUs(1)))
 	assert.NotNil(t, result.Placement, "nothing is taken where there is room")
 	assert.Empty(t, result.Victims)
 }
@@ -411,19 +411,19 @@ func TestNobodyIsEvictedForAGangThatLosesMembers(t *testing.T) {
 	v.Apply(torn, placement.Placement{Gang: torn.ID, Assignments: torn.Running})
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 1, placementtest.WholeGPUs(2)), "", 0))
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(4)), "", 9))
-	require.Len(t, preemption.Reclaim(v, torn).Victims, 1)
+	require.Len(t, preemption.Plan(v, torn).Victims, 1)
 
 	pod := v.Pods("n0")[2]
 	require.Equal(t, "ml/torn/worker-0", pod.ID)
 	pod.Leaving = true
 	v.AddPod(pod)
-	result := preemption.Reclaim(v, torn)
+	result := preemption.Plan(v, torn)
 	assert.Nil(t, result.Placement)
 	assert.Empty(t, result.Victims)
 
 	v.RemovePod(pod.ID)
 	torn.Running = nil
-	result = preemption.Reclaim(v, torn)
+	result = preemption.Plan(v, torn)
 	require.Len(t, result.Victims, 1)
 	assert.Len(t, result.Placement.Assignments, 2)
 }
@@ -436,19 +436,19 @@ func TestGrowthGetsWhatItsVictimsLeave(t *testing.T) {
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(2)), "", 9))
 	elastic := placementtest.InLeaf(placementtest.Gang("ml/elastic", 4, placementtest.WholeGPUs(2)), "", 5)
 	elastic.Minimum = 2
-	found := preemption.Reclaim(v, elastic)
+	found := preemption.Plan(v, elastic)
 	require.NotNil(t, found.Reservation)
 	require.Len(t, found.Victims, 1)
 	assert.Equal(t, "ml/low", found.Victims[0].Gang, "nobody is evicted for the fourth member")
 	require.Len(t, found.Placement.Assignments, 3)
 	v.AddReservation(*found.Reservation)
-	assert.Equal(t, found, preemption.Reclaim(v, elastic), "as long as the victim is there")
+	assert.Equal(t, found, preemption.Plan(v, elastic), "as long as the victim is there")
 
 	placementtest.Evict(v, found.Victims)
-	other := preemption.Reclaim(v, placementtest.InLeaf(placementtest.Gang("ml/other", 1, placementtest.WholeGPUs(2)), "", 5))
+	other := preemption.Plan(v, placementtest.InLeaf(placementtest.Gang("ml/other", 1, placementtest.WholeGPUs(2)), "", 5))
 	assert.Nil(t, other.Placement)
 	assert.Equal(t, "ml/elastic", other.Verdict.ReservedBy)
-	got := preemption.Reclaim(v, elastic)
+	got := preemption.Plan(v, elastic)
 	assert.Nil(t, got.Reservation)
 	require.NotNil(t, got.Placement)
 	assert.Equal(t, *found.Placement, *got.Placement)
@@ -462,7 +462,7 @@ func TestGrowthStaysWithinItsQuota(t *testing.T) {
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("left/low", 4, placementtest.WholeGPUs(2)), "left", 0))
 	elastic := placementtest.InLeaf(placementtest.Gang("left/elastic", 4, placementtest.WholeGPUs(2)), "left", 5)
 	elastic.Minimum = 2
-	found := preemption.Reclaim(v, elastic)
+	found := preemption.Plan(v, elastic)
 	require.NotNil(t, found.Reservation)
 	require.Len(t, found.Placement.Assignments, 4)
 	v.AddReservation(*found.Reservation)
@@ -472,7 +472,7 @@ func TestGrowthStaysWithinItsQuota(t *testing.T) {
 	}
 	placementtest.Evict(v, found.Victims)
 	placementtest.SetQuota(t, v, lowered)
-	got := preemption.Reclaim(v, elastic)
+	got := preemption.Plan(v, elastic)
 	require.NotNil(t, got.Placement, got.Verdict)
 	assert.Len(t, got.Placement.Assignments, 2)
 }
@@ -498,7 +498,7 @@ func TestReservationAndTheQuotaOfTheLauncher(t *testing.T) {
 			launcher.Late = true
 			g.Roles = []placement.Role{launcher, g.Roles[0]}
 			if evicts {
-				found := preemption.Reclaim(v, g)
+				found := preemption.Plan(v, g)
 				require.NotNil(t, found.Reservation, found.Verdict)
 				v.AddReservation(*found.Reservation)
 			} else {
@@ -520,8 +520,8 @@ func TestReservationAndTheQuotaOfTheLauncher(t *testing.T) {
 			greedy := g
 			greedy.Roles = []placement.Role{more, g.Roles[1]}
 			assert.False(t, planner.ReservationFree(v, held, &greedy, nil), "its launcher has appeared, and asks for more than is left")
-			assert.Nil(t, preemption.Reclaim(v, greedy).Placement)
-			assert.NotNil(t, preemption.Reclaim(v, g).Placement)
+			assert.Nil(t, preemption.Plan(v, greedy).Placement)
+			assert.NotNil(t, preemption.Plan(v, g).Placement)
 		})
 	}
 }
@@ -549,7 +549,7 @@ func TestBudgetAndTheOwnReservation(t *testing.T) {
 				v.AddPod(pod)
 			}
 			g := placementtest.InLeaf(placementtest.Gang("ml/high", 1, placementtest.WholeGPUs(8)), "", 5)
-			found := preemption.Reclaim(v, g)
+			found := preemption.Plan(v, g)
 			require.Len(t, found.Victims, 1)
 			v.AddReservation(*found.Reservation)
 			if test.going {
@@ -558,7 +558,7 @@ func TestBudgetAndTheOwnReservation(t *testing.T) {
 				v.AddPod(pod)
 			}
 			g.ExcludeNodes = map[string]bool{found.Placement.Assignments[0].Node: true} // another plugin refuses it
-			assert.Len(t, preemption.Reclaim(v, g).Victims, test.victims)
+			assert.Len(t, preemption.Plan(v, g).Victims, test.victims)
 		})
 	}
 }
@@ -591,7 +591,7 @@ func TestPlannedPlaceNamesWhoIsWaitedFor(t *testing.T) {
 			for i := range test.members {
 				g.Planned = append(g.Planned, placement.Planned{Member: fmt.Sprint("worker-", i), Node: fmt.Sprint("n", i+1), GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}})
 			}
-			got := preemption.Reclaim(v, g)
+			got := preemption.Plan(v, g)
 			require.NotNil(t, got.Reservation)
 			var after []string
 			for _, gone := range got.Reservation.After {
@@ -613,13 +613,13 @@ func TestPreemptorSaysWhyItIsNotWhereItWasPlanned(t *testing.T) {
 	placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/low", 1, placementtest.WholeGPUs(8)), "", 0))
 	g := placementtest.InLeaf(placementtest.Gang("ml/planned", 1, placementtest.WholeGPUs(8)), "", 10)
 	g.Planned = []placement.Planned{{Member: "worker-0", Node: "n0", GPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}}
-	found := preemption.Reclaim(v, g)
+	found := preemption.Plan(v, g)
 	require.NotNil(t, found.Reservation)
 	assert.Equal(t, why, found.Verdict.NotAsPlanned)
 	v.AddReservation(*found.Reservation)
-	assert.Equal(t, found, preemption.Reclaim(v, g), "as long as the victim is there")
+	assert.Equal(t, found, preemption.Plan(v, g), "as long as the victim is there")
 	placementtest.Evict(v, found.Victims)
-	got := preemption.Reclaim(v, g)
+	got := preemption.Plan(v, g)
 	require.NotNil(t, got.Placement)
 	assert.Nil(t, got.Reservation)
 	assert.Equal(t, "n1", got.Placement.Assignments[0].Node)

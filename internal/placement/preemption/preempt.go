@@ -13,7 +13,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
-// Reclaim is [planner.Plan] for a gang that may preempt others. When the gang fits
+// Plan is [planner.Plan] for a gang that may preempt others. When the gang fits
 // without, or has a reservation that is free by now, it takes none; otherwise the result has
 // a reservation to hold, and names the victims to evict. Nobody needs to go unless the
 // whole gang has its place after that. A gang for which others have to go waits for the
@@ -47,7 +47,7 @@ import (
 // what runs, change. A leaf that loses something for members beyond a minimum still uses its
 // minimum of what it borrowed, so it is entitled to nothing of that. Several nominations are
 // consistent: each counts what the ones before it hold as taken, and their victims as gone.
-func Reclaim(v *snapshot.View, g placement.Gang) placement.Result {
+func Plan(v *snapshot.View, g placement.Gang) placement.Result {
 	held := v.ReservationOf(g.ID)
 	free := held != nil && !held.QuotaOnly && v.Evicted(held) && planner.ReservationFree(v, held, &g, nil)
 	switch {
@@ -65,7 +65,7 @@ func Reclaim(v *snapshot.View, g placement.Gang) placement.Result {
 		result = held.Taken()
 	} else {
 		g.Planned = nil
-		result = reclaim(v, g)
+		result = plan(v, g)
 	}
 	result.Verdict.NotAsPlanned = why
 	if result.Reservation != nil {
@@ -74,8 +74,8 @@ func Reclaim(v *snapshot.View, g placement.Gang) placement.Result {
 	return result
 }
 
-// reclaim is Reclaim for a gang that holds no place, wherever it was planned.
-func reclaim(v *snapshot.View, g placement.Gang) placement.Result {
+// plan is Plan for a gang that holds no place, wherever it was planned.
+func plan(v *snapshot.View, g placement.Gang) placement.Result {
 	if verdict, ok := v.CachedVerdict(&g); ok {
 		return placement.Result{Verdict: verdict}
 	}

@@ -85,7 +85,7 @@ func (l *Ledger) sayOpen(visited string) (findings []Finding) {
 		f := Finding{Kind: NeedsOthers, Jobs: []string{id}, key: "open " + id, Summary: "Job fits only if others leave"}
 		f, report := l.graded(f)
 		var names []string
-		if j.Reclaims {
+		if j.MayPreempt {
 			for _, v := range preemption.Plan(l.live.certain, l.gang(j)).Victims {
 				names = append(names, l.live.victim(v))
 			}

@@ -161,7 +161,7 @@ func (l *Ledger) evictedInstead(c course, jobs []*job) (instead []eviction) {
 // victimsOfLast is who goes for a job when those of the others that find room are placed before
 // it, and stay.
 func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
-	if !last.Reclaims {
+	if !last.MayPreempt {
 		return nil
 	}
 	view := l.live.hoped
@@ -283,7 +283,7 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 	}()
 	for i, j := range jobs {
 		if placed := planner.Place(view, gangs[i]); placed != nil {
-			if l.live != nil && j.Reclaims {
+			if l.live != nil && j.MayPreempt {
 				if later := l.growth(view, gangs[i], placement.Result{Placement: placed}); len(later) > 0 {
 					c.evicted = append(c.evicted, eviction{job: j, victims: later})
 				}
@@ -304,7 +304,7 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 			continue
 		}
 		var result placement.Result
-		if l.live != nil && j.Reclaims {
+		if l.live != nil && j.MayPreempt {
 			result = preemption.Plan(view, gangs[i])
 		}
 		if result.Reservation == nil || l.planned(result.Victims) {

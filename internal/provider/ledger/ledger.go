@@ -112,9 +112,9 @@ type Job struct {
 	Pools []string
 	// RequireImmediate makes it an error that the job has to wait.
 	RequireImmediate bool
-	// Reclaims means that the job's scheduler preempts others by the planner's
+	// MayPreempt means that the job's scheduler preempts others by the planner's
 	// rules, AllowPreemption that the user agrees to it.
-	Reclaims, AllowPreemption bool
+	MayPreempt, AllowPreemption bool
 	// Check is how strictly the job is checked.
 	Check Check
 	// Queued means that the job waits for the job queue, which needs a quota tree.

@@ -197,7 +197,7 @@ func visits(list []visit, f func([]visit)) {
 
 // claims makes a job of the gpuplan scheduler with a priority.
 func claims(j ledger.Job, priority int32) ledger.Job {
-	j.Reclaims, j.Gang.Priority = true, priority
+	j.MayPreempt, j.Gang.Priority = true, priority
 	return j
 }
 
@@ -1399,7 +1399,7 @@ func TestLauncherBesideWhoIsEvicted(t *testing.T) {
 		runs("default/cores", 1, func(p *placement.Pod) { p.Request.MilliCPU = 60_000 })
 	for cores, says := range map[int64]bool{20: false, 21: true} {
 		j := launching(job(nodes, "b", 7), cores)
-		j.Reclaims, j.AllowPreemption = true, true
+		j.MayPreempt, j.AllowPreemption = true, true
 		found := look(busy, []visit{plan(j)})
 		require.Equal(t, []string{"warning Preempts default/b"}, describe(found))
 		assert.Contains(t, found[0].Detail, "default/low")

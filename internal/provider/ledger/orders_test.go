@@ -46,7 +46,7 @@ func TestGeneratedJobsInEveryOrder(t *testing.T) {
 					if world != nil && world.limits != nil && r.IntN(2) == 0 {
 						j = inLeaf(j, "vision")
 					}
-					j.Reclaims, j.RequireImmediate = true, r.IntN(2) == 0
+					j.MayPreempt, j.RequireImmediate = true, r.IntN(2) == 0
 					jobs = append(jobs, j)
 				}
 				var first []string
@@ -136,7 +136,7 @@ func TestGeneratedVisitsInEveryOrder(t *testing.T) {
 			if r.IntN(4) == 0 {
 				j.Gang.Minimum = 1 + r.IntN(len(j.Gang.Roles[0].Members))
 			}
-			j.Reclaims, j.RequireImmediate, j.AllowPreemption = true, r.IntN(2) == 0, r.IntN(2) == 0
+			j.MayPreempt, j.RequireImmediate, j.AllowPreemption = true, r.IntN(2) == 0, r.IntN(2) == 0
 			j.Gang.Priority = int32(r.IntN(2))
 			list, told = append(list, plan(j)), append(told, fmt.Sprintf("%s: %d on %v, minimum %d, %q", j.Gang.ID, len(j.Gang.Roles[0].Members), j.Pools, j.Gang.Minimum, j.Gang.Leaf))
 		}

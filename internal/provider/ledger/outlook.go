@@ -124,7 +124,7 @@ func (l *Ledger) outlook(j *job) *Finding {
 	if f := l.lateMisfit(j, g); f != nil {
 		return f
 	}
-	if j.Reclaims {
+	if j.MayPreempt {
 		view, result := p.certain, preemption.Plan(p.certain, g)
 		if result.Placement == nil {
 			view, result = p.hoped, preemption.Plan(p.hoped, g)
@@ -253,7 +253,7 @@ func (p *picture) charges() (pods []placement.Pod) {
 
 // grows says whom the scheduler would evict, once a job runs, for members beyond its minimum.
 func (l *Ledger) grows(j *job, g placement.Gang) *Finding {
-	if !j.Reclaims {
+	if !j.MayPreempt {
 		return nil
 	}
 	victims := l.growth(l.live.certain, g, preemption.Plan(l.live.certain, g))
@@ -362,7 +362,7 @@ func (l *Ledger) misplaced() (findings []Finding) {
 		return nil
 	}
 	for _, j := range l.starting() {
-		if j.located || !j.Reclaims || !l.promised(j) || j.verdict.NotAsPlanned != "" {
+		if j.located || !j.MayPreempt || !l.promised(j) || j.verdict.NotAsPlanned != "" {
 			continue
 		}
 		g := withoutQuota(l.gang(j))

@@ -174,7 +174,7 @@ func (l *Ledger) behind(j *job, g placement.Gang, first *queue) *Finding {
 	if planner.Place(l.early(g), g) != nil || planner.Place(sure.view, g) != nil || l.together(g, sure.started) {
 		return overtakes(j, first, j.RequireImmediate, fmt.Sprintf("Job %s may have to wait, or not be started", g.ID))
 	}
-	if result := preemption.Plan(sure.view, g); j.Reclaims && result.Placement != nil {
+	if result := preemption.Plan(sure.view, g); j.MayPreempt && result.Placement != nil {
 		return l.preempts(j, fmt.Sprintf("finds its place taken by %s, waiting now, when it is created", sure), result.Victims)
 	}
 	return overtakes(j, sure, true, fmt.Sprintf("Job %s does not fit", g.ID))

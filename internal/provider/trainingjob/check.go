@@ -68,7 +68,7 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 	snapshot, diags := c.observe(ctx)
 	planned := ledger.Job{
 		After: after, Pools: c.spec.Pools, RequireImmediate: c.requireImmediate,
-		Reclaims: c.ours(), AllowPreemption: c.allowPreemption, Check: strictness[c.level],
+		MayPreempt: c.ours(), AllowPreemption: c.allowPreemption, Check: strictness[c.level],
 		Queued: c.spec.Queue,
 	}
 	if len(pools) == 0 {

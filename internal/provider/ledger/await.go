@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -12,9 +11,9 @@ import (
 )
 
 // Await waits, for a job that was just planned, while jobs fit only without others of this configuration that no visit has
-// decided about, or have others evicted as long as these run: as long as visits come, and for patience after the last one.
-// What is open then it says, because a job that is in no state is never visited. One caller at a time waits, for all that
-// were planned, since Terraform has few visits under way; it says nothing to others.
+// decided about: as long as visits come, and for patience after the last one. What is open then it says, because a job that
+// is in no state is never visited. One caller at a time waits, for all that were planned, since Terraform has few visits
+// under way; it says nothing to others.
 func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -23,14 +22,16 @@ func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) [
 	}
 	l.awaiting = true
 	defer func() { l.awaiting = false }()
-	for slices.ContainsFunc(l.needing(), l.awaits) || l.awaited() && len(l.evictedBeside()) > 0 {
+	for slices.ContainsFunc(l.needing(), l.awaits) {
 		if !l.visitedWithin(ctx, patience) {
-			for job := range l.live.Own {
-				l.missed[job] = l.missed[job] || l.live.unvisited(job)
+			for _, j := range l.needing() {
+				for _, open := range l.openFor(j) {
+					l.missed[open] = true
+				}
 			}
 		}
 	}
-	return append(l.sayOpen(id), l.sayBeside(id)...)
+	return l.sayOpen(id)
 }
 
 // visitedWithin waits for the next visit, without the lock.
@@ -61,11 +62,6 @@ func (l *Ledger) visit() {
 // awaits reports whether a job fits only without jobs which no visit has decided about, and may yet.
 func (l *Ledger) awaits(j *job) bool {
 	return slices.ContainsFunc(l.openFor(j), func(open string) bool { return !l.missed[open] })
-}
-
-// awaited reports whether there are jobs which no visit has decided about, and may yet.
-func (l *Ledger) awaited() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Keys(l.live.Own)), func(job string) bool { return l.live.unvisited(job) && !l.missed[job] })
 }
 
 // openFor are the jobs without which one that needs others to leave fits, and that no visit has decided about.
@@ -102,42 +98,6 @@ func (l *Ledger) sayOpen(visited string) (findings []Finding) {
 			f.Detail += fmt.Sprintf(" As long as it runs, the scheduler evicts for the job: %s.", join(names))
 		}
 		findings = append(findings, l.explained(l.addressed(l.heard(f, l.jobs[visited]), l.jobs[visited])))
-	}
-	return findings
-}
-
-// evictedBeside says who is evicted when jobs come together while those run that no visit has decided about. Once all are
-// decided about, [Ledger.contention] says it.
-func (l *Ledger) evictedBeside() []Finding {
-	var open []string
-	for job := range l.live.Own {
-		if l.live.unvisited(job) && len(l.live.jobs[job]) > 0 {
-			open = append(open, job)
-		}
-	}
-	jobs := slices.DeleteFunc(l.starting(), func(j *job) bool { return j.needs })
-	if len(open) == 0 || len(jobs) > mostJobs {
-		return nil
-	}
-	slices.Sort(open)
-	findings := l.preempting(l.placeOn(l.live.certain, jobs, l.gangs(jobs)).evicted, jobs)
-	for i := range findings {
-		findings[i].Error = false // a visit may take the jobs away
-		findings[i].Detail += fmt.Sprintf(" So it is as long as %s, of this configuration, runs: Terraform has not come to that in this plan so far.", join(open))
-	}
-	return findings
-}
-
-// sayBeside says it once.
-func (l *Ledger) sayBeside(visited string) (findings []Finding) {
-	if l.complete {
-		return nil
-	}
-	for _, f := range l.evictedBeside() {
-		if !l.reported[f.id()] {
-			l.reported[f.id()] = true
-			findings = append(findings, l.explained(l.addressed(l.heard(f, l.jobs[visited]), l.jobs[visited])))
-		}
 	}
 	return findings
 }

@@ -269,12 +269,8 @@ func (e eviction) id() string { return fmt.Sprintf("%s %t %v", e.job.Gang.ID, e.
 
 // place places jobs in order on everything that any of them was given: on the cluster
 // without the jobs that may leave, if it is known.
-func (l *Ledger) place(jobs []*job) course {
+func (l *Ledger) place(jobs []*job) (c course) {
 	view, gangs := l.ground(jobs)
-	return l.placeOn(view, jobs, gangs)
-}
-
-func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gang) (c course) {
 	var undo []func()
 	defer func() {
 		for _, f := range slices.Backward(undo) {
@@ -322,7 +318,10 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 
 // ground is the view on which jobs are placed together, and how each is seen there.
 func (l *Ledger) ground(jobs []*job) (*snapshot.View, []placement.Gang) {
-	gangs := l.gangs(jobs)
+	gangs := make([]placement.Gang, len(jobs))
+	for i, j := range jobs {
+		gangs[i] = l.gang(j)
+	}
 	if l.live != nil {
 		return l.live.hoped, gangs
 	}
@@ -335,26 +334,12 @@ func (l *Ledger) ground(jobs []*job) (*snapshot.View, []placement.Gang) {
 	return view, gangs
 }
 
-// gangs are jobs as they are seen on the cluster.
-func (l *Ledger) gangs(jobs []*job) []placement.Gang {
-	gangs := make([]placement.Gang, len(jobs))
-	for i, j := range jobs {
-		gangs[i] = l.gang(j)
-	}
-	return gangs
-}
-
 // evictions reports who is evicted when jobs come together, beyond those who would be
 // for one of them alone.
 func (l *Ledger) evictions(evicted []eviction, jobs []*job) []Finding {
 	if l.live != nil && !l.complete {
 		return nil // who goes is another question while jobs may leave
 	}
-	return l.preempting(evicted, jobs)
-}
-
-// preempting reports so of a cluster that stays as it is.
-func (l *Ledger) preempting(evicted []eviction, jobs []*job) []Finding {
 	var findings []Finding
 	for _, e := range evicted {
 		known := func(v placement.Victim) bool { return e.job.evicts[v.Gang] }

@@ -1459,51 +1459,6 @@ func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
 	}
 }
 
-// TestEvictionsThatOpenJobsBring: who is evicted for jobs together is said as well while a job runs that no visit decides about.
-func TestEvictionsThatOpenJobsBring(t *testing.T) {
-	one := machines(t, "v100", 1)
-	const said = "warning Preempts default/b default/a"
-	for name, test := range map[string]struct {
-		second int // members of b
-		visits []visit
-		agree  bool
-		want   []string
-		evicts string
-	}{
-		"it goes itself":     {second: 2, want: []string{said}, evicts: "default/mine (2 pods, priority 0)"},
-		"another goes":       {second: 3, want: []string{said}, evicts: "default/low (3 pods, priority 0)"},
-		"they agree":         {second: 3, agree: true, want: []string{said}, evicts: "default/low (3 pods, priority 0)"},
-		"it leaves the plan": {second: 2, visits: []visit{leave("default/mine")}},
-		"nobody has to go":   {second: 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			live := cluster{nodes: one, own: []string{"default/mine"}}.runs("default/mine", 2).runs("default/low", 3)
-			l := ledger.New()
-			l.Observe(live.live)
-			for _, v := range test.visits {
-				v(l)
-			}
-			for id, members := range map[string]int{"a": 3, "b": test.second} {
-				if members == 0 {
-					continue
-				}
-				j := claims(job(one, id, members), 1)
-				j.AllowPreemption = test.agree
-				for _, f := range plan(j)(l) {
-					assert.NotEqual(t, ledger.Preempts, f.Kind, f.Detail)
-				}
-			}
-			found := l.Await(t.Context(), "default/b", 20*time.Millisecond)
-			assert.Equal(t, test.want, describe(found))
-			for _, f := range found {
-				assert.Contains(t, f.Detail, test.evicts)
-				assert.Contains(t, f.Detail, "So it is as long as default/mine, of this configuration, runs")
-			}
-			assert.Empty(t, l.Await(t.Context(), "default/b", time.Minute), "it is said once, and not waited for again")
-		})
-	}
-}
-
 func unchecked(j ledger.Job) ledger.Job { return checked(j, ledger.Ignore) }
 
 func claimsUrgently(j ledger.Job) ledger.Job { return claims(j, 1) }

@@ -170,7 +170,7 @@ func (c *Cache) decide(key string, limits Limits, approve func(*Decision) bool) 
 	}
 	if held, ok := c.state.View.Reservation(d.Gang.ID); ok {
 		if !held.Evicts { // the place may be another one than the gang has waited for
-			held.Placement, held.After = *d.Result.Placement, nil
+			held = placement.Reservation{Gang: d.Gang, Placement: *d.Result.Placement, NotAsPlanned: d.Result.Verdict.NotAsPlanned}
 		}
 		d.Taken = &held
 	}

@@ -55,3 +55,34 @@ func TestPlannedPlaceOfAGangThatHasWaited(t *testing.T) {
 		})
 	}
 }
+
+// The place that is kept for another attempt is the one that was given back, also of a gang that has grown while it waited.
+func TestPlaceOfAGangThatHasGrown(t *testing.T) {
+	c := newCache(t, "a", "b")
+	whole := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	for node, id := range map[string]string{"a": "first", "b": "second"} {
+		c.SetPod(podtest.New(id, podtest.OnNode(node), podtest.Asks(contract.ResourceTopologyGPU, 8), podtest.Recorded(contract.Allocation{Node: node, GPUs: whole})))
+	}
+	gang := podtest.Gang(2)
+	for _, p := range gang {
+		podtest.Asks(contract.ResourceTopologyGPU, 4)(p)
+		p.Labels[contract.LightGangMinLabel] = "1"
+	}
+	c.SetPod(gang[0])
+	const key = "ns/job"
+	require.True(t, c.ReserveBlocked([]string{key}, nil))
+	c.SetPod(gang[1])
+	c.RemovePod(podtest.New("first").UID)
+	d, _, err := c.Decide(key, Limits{}, accept)
+	require.NoError(t, err)
+	require.Len(t, d.Assumed, 2)
+	require.NotNil(t, d.Taken)
+	c.Restore(key, *d.Taken)
+	for _, a := range d.Assumed {
+		c.Forget(a.Pod.UID)
+	}
+	c.SetPod(podtest.New("small", podtest.Asks(contract.ResourceTopologyGPU, 4)))
+	other, _, err := c.Decide("pod/ns/small", Limits{}, accept)
+	require.NoError(t, err)
+	assert.Empty(t, other.Assumed)
+}

@@ -53,12 +53,17 @@ func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 	v.DropReservations(func(h *snapshot.Reserved) bool { return len(h.After) == 0 && before[h.Gang.ID] == nil })
 }
 
-// placeNow finds the place that a gang takes, nil when it does not fit: the planned one where it can have that.
+// placeNow finds the place that a gang takes, nil when it does not fit: the planned one where it can have that. Most of those that
+// wait fit nowhere, and [planner.Place] remembers that of their like.
 func placeNow(v *snapshot.View, g placement.Gang) *placement.Placement {
+	placed := planner.Place(v, g)
+	if placed == nil {
+		return nil
+	}
 	if followed, _, ok := planner.Follow(v, &g); ok {
 		return followed.Placement
 	}
-	return planner.Place(v, g)
+	return placed
 }
 
 // stoppedByQuota reports whether a gang has too little quota, whatever is free on nodes.
@@ -74,7 +79,7 @@ func blockedReservation(v *snapshot.View, g placement.Gang, before *snapshot.Res
 		return r, ok
 	}
 	if planner.ReservationValid(v, before, &g) {
-		return before.Reservation, true
+		return planner.Renewed(before, &g), true
 	}
 	return r, ok
 }

@@ -43,7 +43,11 @@ func Reserve(v *snapshot.View, g placement.Gang) (r placement.Reservation, ok bo
 	if !ok {
 		return placement.Reservation{}, false
 	}
-	result, why := planner.AsPlanned(v, &g, preemption.PodsOf(after))
+	var result placement.Result
+	why := "no plan"
+	if len(g.Planned) > 0 {
+		result, why = planner.AsPlanned(v, &g, preemption.PodsOf(after))
+	}
 	if why != "" {
 		placed := packing.NewPacker(v.Seen(&g, preemption.PodsOf(after)), g)
 		placed.Elastic = false

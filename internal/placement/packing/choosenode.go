@@ -169,23 +169,37 @@ func (p *Packer) takeSpots(room *capacity.Capacity, node *capacity.Node, class, 
 	if request.Mode == placement.ModeTopology || request.Mode.Shared() {
 		rest = &placement.Request{Resources: request.Resources, HostPorts: request.HostPorts}
 	}
-	for _, b := range p.Due {
-		if b.Class != class {
-			continue
+	for _, gpus := range p.spotsAt()[spotKey{node.Name, class}] {
+		if n == limit || room.Fits(rest, 1) == 0 || !room.TakeAt(request, gpus) {
+			return n
 		}
-		for _, name := range b.Names {
-			spot, planned := p.Spots[name]
-			if !planned || spot.Node.Name != node.Name {
-				continue
-			}
-			if n == limit || room.Fits(rest, 1) == 0 || !room.TakeAt(request, spot.GPUs) {
-				return n
-			}
-			room.Take(rest, 1, nil)
-			n++
-		}
+		room.Take(rest, 1, nil)
+		n++
 	}
 	return n
+}
+
+// spotKey is a node with a class of which members were planned there.
+type spotKey struct {
+	node  string
+	class int
+}
+
+// spotsAt are the GPUs of the members to place by where they were planned, found once.
+func (p *Packer) spotsAt() map[spotKey][]gpu.Set {
+	if p.spotted != nil {
+		return p.spotted
+	}
+	p.spotted = map[spotKey][]gpu.Set{}
+	for _, b := range p.Due {
+		for _, name := range b.Names {
+			if at, planned := p.Spots[name]; planned {
+				key := spotKey{at.Node.Name, b.Class}
+				p.spotted[key] = append(p.spotted[key], at.GPUs)
+			}
+		}
+	}
+	return p.spotted
 }
 
 // ring returns the ring that the gang gets on a node on which it takes more GPUs.

@@ -64,6 +64,8 @@ type Packer struct {
 	Filled *Selection
 	// Spots are where an earlier plan put the members, nil when any place will do.
 	Spots map[string]Spot
+	// spotted are their GPUs by node and class, once they were looked at.
+	spotted map[spotKey][]gpu.Set
 }
 
 // Class is a group of members with the same request and the same constraints.

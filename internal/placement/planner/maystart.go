@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,6 +17,15 @@ import (
 // whether they go.
 func ReservationValid(v *snapshot.View, h *snapshot.Reserved, g *placement.Gang) bool {
 	return !v.Refused(h) && !v.Abandoned(h) && ReservationFree(v, h, g, v.Awaited(h))
+}
+
+// Renewed is a valid reservation for its gang as it is now: who starts late, and needs quota, may have appeared since it was made.
+func Renewed(h *snapshot.Reserved, g *placement.Gang) placement.Reservation {
+	r := h.Reservation
+	if !maps.Equal(r.Gang.LateCharge(), g.LateCharge()) {
+		r.Gang = *g
+	}
+	return r
 }
 
 // ReservationFree reports whether a reservation is for a gang as it is now, which can take it once pods have

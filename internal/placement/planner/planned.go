@@ -67,7 +67,7 @@ func AsPlanned(v *snapshot.View, g *placement.Gang, gone []*placement.Pod) (resu
 	if len(g.Subgroups) > 0 && whole.Missing() > 0 {
 		return placement.Result{}, "a role would have fewer members than it needs where they were planned"
 	}
-	if why := slower(g.Planned, whole.Running); why != "" {
+	if why := slower(g.Planned, result.Placement.Assignments); why != "" {
 		return placement.Result{}, why
 	}
 	return result, ""
@@ -77,21 +77,22 @@ func AsPlanned(v *snapshot.View, g *placement.Gang, gone []*placement.Pod) (resu
 // digits.
 const asFast = 0.99
 
-// slower says on which node the ring of the members that were planned there has become slower, as when GPUs have lost links, ""
-// for none. Where some of these have no place, it is another ring.
+// slower says on which node the ring of the GPUs that were planned there has become slower, as when they have lost links, ""
+// for none. It is another ring where some of the planned members are not placed, or run already.
 func slower(planned []placement.Planned, placed []placement.Assignment) string {
 	at := make(map[string]placement.Assignment, len(placed))
 	for _, a := range placed {
 		at[a.Member] = a
 	}
-	whole := map[string]bool{}
+	another := map[string]bool{}
 	for _, p := range planned {
-		_, has := at[p.Member]
-		before, known := whole[p.Node]
-		whole[p.Node] = has && (before || !known)
+		if _, has := at[p.Member]; !has && len(p.GPUs) > 0 {
+			another[p.Node] = true
+		}
 	}
 	for _, p := range planned {
-		if a := at[p.Member]; whole[p.Node] && a.Ring.GBps < asFast*p.RingGBps {
+		a := at[p.Member]
+		if a.Own != 0 && len(p.GPUs) > 0 && !another[p.Node] && a.Ring.GBps < asFast*p.RingGBps {
 			return fmt.Sprintf("the GPUs of node %s, where %s was planned, have a ring of %.4g GB/s, not of %.4g as planned", a.Node, p.Member, a.Ring.GBps, p.RingGBps)
 		}
 	}

@@ -29,13 +29,17 @@ func planned(v *snapshot.View, p placement.Placement, ahead bool) (list []placem
 	for then, name := range placement.PlannedNames(nodes) {
 		before[name] = then
 	}
+	rings := map[string]float64{} // the record has one for each node
+	for _, a := range p.Assignments {
+		rings[a.Node] = max(rings[a.Node], a.Ring.GBps)
+	}
 	for _, a := range p.Assignments {
 		n, _ := v.Node(a.Node)
 		own := a.Own
 		for _, share := range a.Shares {
 			own |= gpu.SetOf(share.GPU)
 		}
-		at := placement.Planned{Member: a.Member, Node: a.Node, RingGBps: a.Ring.GBps}
+		at := placement.Planned{Member: a.Member, Node: a.Node, RingGBps: rings[a.Node]}
 		for _, device := range own.GPUs() {
 			at.GPUs = append(at.GPUs, n.GPUs.Machine().GPUs[device].Index)
 		}
@@ -358,6 +362,56 @@ func TestPlannedPlaceLeavesQuotaToTheLauncher(t *testing.T) {
 				}
 				assert.ElementsMatch(t, test.places, places)
 			}
+		})
+	}
+}
+
+// The ring of a node is that of all GPUs which the gang has there. Who has none is not compared with it, nor members that are
+// placed beside others which run.
+func TestPlannedRing(t *testing.T) {
+	whole := func(mode placement.Mode, gpus int) placement.Request {
+		return placement.Request{Mode: mode, GPUs: gpus}
+	}
+	for name, test := range map[string]struct {
+		mode    placement.Mode
+		roles   []placement.Role
+		minimum int
+		runs    int  // members that run where they were planned
+		alone   bool // and were placed when there were no others
+	}{
+		"a member without GPUs": {mode: placement.ModeTopology, roles: []placement.Role{
+			placementtest.Role("trainer", 1, whole(placement.ModeTopology, 4)),
+			placementtest.Role("writer", 1, placement.Request{Resources: placement.Resources{MilliCPU: 1000}}),
+		}},
+		"a member comes beside one that ran alone": {mode: placement.ModeTopology, minimum: 1, runs: 1, alone: true,
+			roles: []placement.Role{placementtest.Role("worker", 2, whole(placement.ModeTopology, 4))}},
+		"a member comes back": {mode: placement.ModeTopology, runs: 1,
+			roles: []placement.Role{placementtest.Role("worker", 2, whole(placement.ModeTopology, 4))}},
+		"one comes back of which the device plugin picks the GPUs": {mode: placement.ModeDefault, runs: 1,
+			roles: []placement.Role{placementtest.Role("worker", 2, whole(placement.ModeDefault, 4))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			for _, node := range []string{"n0", "n1"} {
+				n, _ := v.Node(node)
+				n.Mode = test.mode
+				v.SetNode(n)
+			}
+			g := placement.Gang{ID: "ml/job", Roles: test.roles, Minimum: test.minimum}
+			first := planner.Plan(v, g)
+			require.NotNil(t, first.Placement, first.Verdict.String())
+			g.Planned = planned(v, *first.Placement, false)
+			run := g
+			if test.alone {
+				run.Roles = []placement.Role{placementtest.Role("worker", test.runs, test.roles[0].Request)}
+			}
+			placed := planner.Plan(v, run)
+			require.Empty(t, placed.Verdict.NotAsPlanned)
+			g.Running = placed.Placement.Assignments[:test.runs]
+			v.Apply(g, placement.Placement{Gang: g.ID, Assignments: g.Running})
+			got := planner.Plan(v, g)
+			require.NotNil(t, got.Placement, got.Verdict.String())
+			assert.Empty(t, got.Verdict.NotAsPlanned)
 		})
 	}
 }

@@ -54,7 +54,7 @@ func Plan(v *snapshot.View, g placement.Gang) placement.Result {
 	case free && held.Evicts:
 		return held.Taken()
 	case held != nil && held.Evicts && planner.ReservationValid(v, held, &g):
-		return held.Reservation.Result()
+		return planner.Renewed(held, &g).Result()
 	}
 	followed, why, ok := followWaiting(v, &g)
 	if ok {

@@ -625,3 +625,39 @@ func TestPreemptorSaysWhyItIsNotWhereItWasPlanned(t *testing.T) {
 	assert.Equal(t, "n1", got.Placement.Assignments[0].Node)
 	assert.Equal(t, why, got.Verdict.NotAsPlanned)
 }
+
+// A launcher that appears once the place of its gang is reserved has its quota from then on.
+func TestReservationAndALauncherThatAppearsLater(t *testing.T) {
+	request := func(gpus int, cores int64) placement.Request {
+		r := placement.Request{Resources: placement.Resources{MilliCPU: 1000 * cores}}
+		if gpus > 0 {
+			r.Mode, r.GPUs = placement.ModeTopology, gpus
+		}
+		return r
+	}
+	limit := quota.Resources{"cpu": 11_000}
+	for name, reserve := range map[string]func(*snapshot.View, placement.Gang){
+		"evicts": func(v *snapshot.View, g placement.Gang) { v.AddReservation(*preemption.Plan(v, g).Reservation) },
+		"waits":  func(v *snapshot.View, g placement.Gang) { backfill.ReserveBlocked(v, []placement.Gang{g}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(1)
+			placementtest.SetQuota(t, v, quota.Spec{Min: limit, Max: limit, Children: []quota.Spec{{Name: "team", Max: limit}}})
+			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/old", 1, request(8, 1)), "team", 0))
+			g := placementtest.InLeaf(placementtest.Gang("ml/mpi", 2, request(4, 3)), "team", 10)
+			reserve(v, g)
+			launcher := placementtest.Role("launcher", 1, request(0, 4))
+			launcher.Late = true
+			g.Roles = []placement.Role{launcher, g.Roles[0]}
+			reserve(v, g)
+			held := v.ReservationOf(g.ID)
+			require.NotNil(t, held)
+			other := placement.Gang{ID: "ml/pod/cpu", Leaf: "team", Preemptible: true, Priority: 10}
+			two, one := request(0, 2), request(0, 1)
+			assert.NotEmpty(t, v.OverQuota(&other, two.Charge(), v.Held()))
+			assert.Empty(t, v.OverQuota(&other, one.Charge(), v.Held()))
+			placementtest.Evict(v, held.After)
+			assert.NotNil(t, preemption.Plan(v, g).Placement)
+		})
+	}
+}

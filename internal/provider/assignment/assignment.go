@@ -154,12 +154,15 @@ func Record(models []Model) contract.PlannedPlacement {
 			i = len(record.Nodes)
 			at[m.Node] = i
 			record.Nodes = append(record.Nodes, contract.PlannedNode{
-				Node: m.Node, Members: map[string][]int{}, RingGBps: m.RingGBps, NVLinkRings: int(m.NVLinkRings),
+				Node: m.Node, Members: map[string][]int{},
 			})
 		}
 		gpus := make([]int, len(m.GPUs))
 		for j, device := range m.GPUs {
 			gpus[j] = int(device)
+		}
+		if n := &record.Nodes[i]; m.RingGBps > n.RingGBps { // of who has whole GPUs; others have none
+			n.RingGBps, n.NVLinkRings = m.RingGBps, int(m.NVLinkRings)
 		}
 		record.Nodes[i].Members[m.Member] = gpus
 	}

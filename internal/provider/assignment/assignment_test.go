@@ -38,3 +38,13 @@ func TestActual(t *testing.T) {
 	shared := contract.Allocation{Shares: []contract.GPUShare{{GPU: 2, MemoryGiB: 4}, {GPU: 2, MemoryGiB: 1}}}
 	assert.Equal(t, assignment.Model{Member: "worker-0", Node: "n1", GPUs: []int64{2}}, assignment.Actual("worker-0", "n1", shared))
 }
+
+// The record has the ring of a node's GPUs, whoever comes first there.
+func TestRecordOfAMemberWithoutGPUs(t *testing.T) {
+	record := assignment.Record([]assignment.Model{
+		{Member: "driver-0", Node: "n"}, {Member: "worker-0", Node: "n", GPUs: []int64{0, 1}, RingGBps: 50, NVLinkRings: 2},
+	})
+	require.Len(t, record.Nodes, 1)
+	assert.InDelta(t, 50, record.Nodes[0].RingGBps, 0)
+	assert.Equal(t, 2, record.Nodes[0].NVLinkRings)
+}

@@ -161,23 +161,29 @@ func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
 // same, and the sum of 100,000 pods that do stays within int64.
 const most = 1 << 46
 
-// amount is a quantity in whole units, at most limit. API servers let more pass than int64 holds.
+// amount is a quantity in whole units, from -limit to limit. API servers let more pass than int64 holds.
 func amount(quantity apiresource.Quantity, limit int64) int64 {
-	if quantity.CmpInt64(limit) > 0 {
+	switch {
+	case quantity.CmpInt64(limit) > 0:
 		return limit
+	case quantity.CmpInt64(-limit) < 0:
+		return -limit
 	}
 	return quantity.Value()
 }
 
-// milli is a quantity in thousandths, at most limit.
+// milli is a quantity in thousandths, from -limit to limit.
 func milli(quantity apiresource.Quantity, limit int64) int64 {
-	if quantity.CmpInt64(limit/1000) > 0 {
+	switch {
+	case quantity.CmpInt64(limit/1000) > 0:
 		return limit
+	case quantity.CmpInt64(-limit/1000) < 0:
+		return -limit
 	}
 	return quantity.MilliValue()
 }
 
-// amounts converts a resource list: millicores, bytes, pods, and everything else by name, of each at most limit.
+// amounts converts a resource list: millicores, bytes, pods, and everything else by name, of each from -limit to limit.
 func amounts(list corev1.ResourceList, limit int64) placement.Resources {
 	out := placement.Resources{
 		MilliCPU:    milli(*list.Cpu(), limit),

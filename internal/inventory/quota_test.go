@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,21 +34,26 @@ func TestQuotaSpec(t *testing.T) {
 	}, spec)
 }
 
-// What stands for no limit stays above all that a cluster has, and within int64 in each unit.
+// What stands for no limit stays above all that a cluster has, and what is negative stays so, within int64 in each unit.
 func TestQuotaAmountsBeyondInt64(t *testing.T) {
 	for text, want := range map[string]quota.Resources{
-		"9223372036854775807": {"cpu": mostQuota, "memory": mostQuota},
-		"1E":                  {"cpu": mostQuota, "memory": mostQuota},
-		"10P":                 {"cpu": mostQuota, "memory": 10_000_000_000_000_000},
-		"1e30":                {"cpu": mostQuota, "memory": mostQuota},
-		"64Pi":                {"cpu": mostQuota, "memory": mostQuota},
-		"70T":                 {"cpu": 70_000_000_000_000_000, "memory": 70_000_000_000_000},
+		"9223372036854775807":  {"cpu": mostQuota, "memory": mostQuota},
+		"1E":                   {"cpu": mostQuota, "memory": mostQuota},
+		"10P":                  {"cpu": mostQuota, "memory": 10_000_000_000_000_000},
+		"1e30":                 {"cpu": mostQuota, "memory": mostQuota},
+		"64Pi":                 {"cpu": mostQuota, "memory": mostQuota},
+		"-9223372036854775807": {"cpu": -mostQuota, "memory": -mostQuota},
+		"-1e30":                {"cpu": -mostQuota, "memory": -mostQuota},
+		"-1":                   {"cpu": -1000, "memory": -1},
+		"70T":                  {"cpu": 70_000_000_000_000_000, "memory": 70_000_000_000_000},
 	} {
 		amounts := map[string]any{"cpu": text, "memory": text}
 		spec, err := QuotaSpec(podtest.QuotaTree(map[string]any{"min": amounts, "max": amounts}))
 		require.NoError(t, err)
 		assert.Equal(t, want, spec.Min, text)
 		assert.Equal(t, want, spec.Max, text)
+		_, err = quota.New(spec)
+		assert.Equal(t, strings.HasPrefix(text, "-"), err != nil, "%s: %v", text, err)
 	}
 }
 

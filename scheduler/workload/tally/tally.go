@@ -49,10 +49,14 @@ func (t *Tally) Arrive(a Arrival) {
 }
 
 // Record takes in what is recorded: arrivals wait no longer that are part of it. Whatever the record
-// says, nobody has counted what is still to come.
+// says, nobody has counted what is still to come: such a record counts until when it is first read.
 func (t *Tally) Record(counted placement.Workload, until, now time.Time) {
-	if until.After(now) {
+	switch {
+	case !until.After(now):
+	case t.Until.IsZero():
 		until = now
+	default:
+		until = t.Until
 	}
 	t.Counted, t.Until = counted, until
 	t.Waiting = slices.DeleteFunc(t.Waiting, func(a Arrival) bool { return !a.Created.After(until) })

@@ -85,6 +85,16 @@ func TestRecordOfTheFuture(t *testing.T) {
 	assert.Equal(t, after(11), t1.Until)
 }
 
+// A record is read again at each event of it; what has arrived in between is not part of it.
+func TestRecordOfTheFutureIsReadAgain(t *testing.T) {
+	var t1 Tally
+	for seconds := 10; seconds < 50; seconds += 10 {
+		t1.Record(placement.Workload{eight: 4}, after(3_000_000), after(seconds))
+		t1.arriveAt(seconds+1, 1, half)
+	}
+	assert.Equal(t, placement.Workload{eight: 4, half: 4}, t1.write(t, 60))
+}
+
 // A clock that is ahead does not make it drop what arrives by the API server's.
 func TestClockThatIsAhead(t *testing.T) {
 	var t1 Tally

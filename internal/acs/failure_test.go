@@ -294,9 +294,11 @@ func TestEndpointWithoutAnAddress(t *testing.T) {
 		dns          net.DNSError
 		advice, want string
 	}{
-		"a name that does not exist": {net.DNSError{Err: "no such host", Name: "cs.x", IsNotFound: true}, "there is no region x", "no such host; there is no region x"},
-		"no better advice":           {net.DNSError{Err: "no such host", Name: "cs.x", IsNotFound: true}, "", "no such host; check the endpoint"},
-		"no answer of the DNS":       {net.DNSError{Err: "timeout", Name: "cs.x", IsTimeout: true}, "there is no region x", "timeout; check the endpoint"},
+		"a name that does not exist":  {net.DNSError{Err: "no such host", Name: "cs.x", IsNotFound: true}, "there is no region x", "no such host; there is no region x"},
+		"the same, absolute":          {net.DNSError{Err: "no such host", Name: "cs.x.", IsNotFound: true}, "there is no region x", "no such host; there is no region x"},
+		"a proxy that does not exist": {net.DNSError{Err: "no such host", Name: "proxy.x", IsNotFound: true}, "there is no region x", "no such host; check the endpoint"},
+		"no better advice":            {net.DNSError{Err: "no such host", Name: "cs.x", IsNotFound: true}, "", "no such host; check the endpoint"},
+		"no answer of the DNS":        {net.DNSError{Err: "timeout", Name: "cs.x", IsTimeout: true}, "there is no region x", "timeout; check the endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fails := transport(func(*http.Request) (*http.Response, error) { return nil, &c.dns })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 )
 
 // transportError is a request without an answer: nobody knows whether the service
@@ -17,11 +18,16 @@ type transportError struct {
 // noAnswer is that a request of the operation got no answer, and what to do about it.
 func (c *Client) noAnswer(operation string, err error) error {
 	advice := "check the endpoint (GPUPLAN_CS_ENDPOINT) and the network"
-	var dns *net.DNSError
-	if c.noHost != "" && errors.As(err, &dns) && dns.IsNotFound {
+	if c.noHost != "" && c.hasNoAddress(err) {
 		advice = c.noHost
 	}
 	return &transportError{operation: operation, endpoint: c.Endpoint(), advice: advice, err: err}
+}
+
+// hasNoAddress reports whether an error means that the endpoint's name has no address; a proxy's may have none, too.
+func (c *Client) hasNoAddress(err error) bool {
+	var dns *net.DNSError
+	return errors.As(err, &dns) && dns.IsNotFound && strings.EqualFold(strings.TrimSuffix(dns.Name, "."), c.base.Hostname())
 }
 
 func (e *transportError) Error() string {

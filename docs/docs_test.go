@@ -16,17 +16,18 @@ import (
 
 const root = ".."
 
-// foreign are names of others, with their owners; everything else in backticks is ours.
+// foreign are names of others and of earlier versions, with their owners; everything else in backticks is ours.
 var foreign = map[string]string{
-	"--build-arg":             "docker",
-	"-parallelism=1":          "terraform",
-	"-target":                 "terraform",
-	"-replace":                "terraform",
-	"-state":                  "terraform",
-	"app.Run":                 "kube-scheduler",
-	"podgroup/gangscheduling": "Kubernetes",
-	"Queuing":                 "ack-kube-queue",
-	"RUNNING":                 "arena",
+	"--build-arg":                   "docker",
+	"-parallelism=1":                "terraform",
+	"-target":                       "terraform",
+	"-replace":                      "terraform",
+	"-state":                        "terraform",
+	"app.Run":                       "kube-scheduler",
+	"podgroup/gangscheduling":       "Kubernetes",
+	"Queuing":                       "ack-kube-queue",
+	"RUNNING":                       "arena",
+	"gpuplan_plan_duration_seconds": "earlier versions",
 }
 
 // page is a documentation page that people wrote.

@@ -34,6 +34,8 @@ const (
 	gangCode = `^(internal/(placement|inventory|clusterstate|clusterlist)|scheduler/(clustercache|plugins|metrics))/`
 	// gangs is that, its dashboard and the pages about it.
 	gangs = gangCode + `|^scheduler/(main\.go|deploy/)|^(docs|docs/decisions|docs/guides|templates/guides)/[^/]+\.md$|^README\.md$`
+	// planning is the planner, the scheduler, and the project's own pages.
+	planning = gangCode + `|^scheduler/|^docs/[^/]+\.md$`
 )
 
 var retired = []retiredWord{
@@ -54,13 +56,13 @@ var retired = []retiredWord{
 	{word: `denials?|deny`, now: "verdict cache", within: gangCode},
 	{word: `dissolve(s|d)?`, now: "evict a partial gang"},
 	{word: `scenes?`, now: "snapshot"},
-	{word: `mix`, now: "workload"},
+	{word: `mix`, now: "workload", within: planning},
 	{word: `lacks`, now: "missing", plain: true},
-	{word: `adopt\w*`, now: "manage, take over"},
+	{word: `adopt\w*`, now: "manage, take over", within: planning},
 	{word: `rounds?`, now: "scheduling attempt", within: `^scheduler/plugins/`},
-	{word: `claim(s|ed|ing)?`, now: "nomination", within: gangs, except: `(volume|resource) claims?|claims\.go`},
+	{word: `claim(s|ed|ing)?`, now: "nomination", within: gangs, except: `(volume('s)?|resource|bound|unbound) claims?|claims? (of|for) (\w+ ){0,2}volumes?|claim = "\w+|claims\.go`},
 	{word: `holds?`, now: "reservation", within: `^internal/placement/`, plain: true},
-	{word: `turns?`, now: "position, order", within: gangs, except: `in turns?|turns? (\w+ ){0,3}(into|unhealthy|.False)`},
+	{word: `turns?`, now: "position, order", within: gangs, except: `in turns?|turns? (\w+ ){0,3}(into|unhealthy|NotReady|.False)|turns? ((the( \w+){1,2}|\w+) )?(on|off)`},
 	{word: `spares?`, now: "surplus", within: gangCode, plain: true},
 	{word: `rooms`, now: "domain capacities", within: gangs + `|^scheduler/explain/`},
 	{word: `ledgers?`, now: "release log", within: `^scheduler/queue/`},
@@ -75,7 +77,7 @@ var phrases = []retiredWord{
 	{word: `nobody goes`, now: "nobody is evicted"},
 	{word: `goes in vain`, now: "is evicted in vain"},
 	{word: `(takes?|taking) places from`, now: "preempt"},
-	{word: `lets?( \w+){0,5} (in|out)`, now: "activate, admit, release", except: `lets?( \w+){1,3} (ask|be|fail|run|wait)`},
+	{word: `lets?(( (an?|the|this|each|every|no|one|another|other|more)( \w+)?)? (jobs?|gangs?|units?|pods?|ones?)| it| them)? (in|out)`, now: "activate, admit, release", except: `in (an?|any|each|every|the|its|their|place)`},
 	{word: `tells that`, now: "means that, reports whether"},
 }
 
@@ -247,6 +249,14 @@ func TestGlossaryFindsViolations(t *testing.T) {
 		"phrase with an object": {"docs/queue.md", "## What lets a job out", 1},
 		"dashboard":             {"scheduler/deploy/monitoring/dashboard.json", `{"legendFormat": "claims given up"}`, 1},
 		"other senses":          {"docs/design.md", "Volume claims in turn; it turns real pods into gangs, and lets the job wait in the queue.", 0},
+		"jobs let out":          {"docs/queue.md", "It lets jobs out. The queue lets the next one in, which is let in again.", 3},
+		"what is let in":        {"docs/planner.md", "Once one more gang is let in, the planner lets it out.", 2},
+		"plain let":             {"docs/design.md", "It lets you write durations in any unit, lets users see which jobs run in a pool, lets a job in the queue wait, and lets Terraform replace it in place.", 0},
+		"plain turn":            {"docs/guides/x.md", "To turn the policy off or on, turn it off. Nodes turn NotReady; turn on the agent.", 0},
+		"plain claim":           {"docs/guides/x.md", "The claim of a volume, claims for the volumes, a volume's claim: `claim = \"data\"`.", 0},
+		"plain mix and adopt":   {"internal/provider/x.go", "package provider\nvar x = \"adopt the pool: types mix\"", 0},
+		"guide to a pool":       {"templates/guides/x.md", "A pool may mix instance types. Adopt what exists.", 0},
+		"mix of the scheduler":  {"scheduler/workload/mix.go", "package workload", 1},
 		"volume claim":          {"internal/job/x.go", "package job\nfunc claim() {}", 0},
 		"other word":            {"internal/job/x.go", "package job\nfunc wildcard() {}", 0},
 		"another project's":     {"internal/job/x.go", "package job\nvar x = other.Card", 0},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -37,12 +38,21 @@ type Cluster struct {
 	latest    *Snapshot
 	latestErr error
 	taken     time.Time
+
+	// classes are the answers about StorageClasses that the walk has asked for by name.
+	classesMu sync.Mutex
+	classes   map[string]classAnswer
+}
+
+type classAnswer struct {
+	class *storagev1.StorageClass
+	err   error
 }
 
 // New returns a cluster that nobody has looked at yet. changing tells whether the walk
 // has begun to change things.
 func New(client *kube.Client, changing func() bool) *Cluster {
-	return &Cluster{client: client, changing: changing}
+	return &Cluster{client: client, changing: changing, classes: map[string]classAnswer{}}
 }
 
 // Snapshot returns the cluster as the walk found it, or as it is now once the walk
@@ -93,6 +103,28 @@ func (c *Cluster) since(ctx context.Context, earliest time.Time) (*Snapshot, err
 	}
 	c.latest, c.latestErr, c.taken = snapshot, err, taken
 	return snapshot, err
+}
+
+// StorageClass returns a class as the walk sees it. One that is not in the snapshot, because it is newer or the user may
+// not list them, is asked for by name, once unless it is not there.
+func (c *Cluster) StorageClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
+	if snapshot, err := c.Snapshot(ctx); err == nil {
+		for i := range snapshot.StorageClasses {
+			if class := &snapshot.StorageClasses[i]; class.Name == name {
+				return class, nil
+			}
+		}
+	}
+	c.classesMu.Lock()
+	defer c.classesMu.Unlock()
+	if known, ok := c.classes[name]; ok {
+		return known.class, known.err
+	}
+	class, err := c.client.Typed.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	if ctx.Err() == nil && !kube.IsNotFound(err) { // who asks next may find it
+		c.classes[name] = classAnswer{class, err}
+	}
+	return class, err
 }
 
 // Pods returns the pods of a namespace ("" for all) that match.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -53,6 +54,60 @@ func names[T metav1.Object](objects []T) []string {
 		out = append(out, o.GetName())
 	}
 	return out
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A class that the walk has listed costs no request; one that it has not is asked for by its name until it is there.
+func TestStorageClass(t *testing.T) {
+	putClass := func(server *kubetest.Server, name string) {
+		put(t, server, &storagev1.StorageClass{
+			TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "x",
+		})
+	}
+	for name, test := range map[string]struct {
+		refused string // what the user may not list
+		gets    int    // of a class that is there from the beginning
+	}{
+		"listed":          {"", 0},
+		"classes are not": {"/storageclasses", 1},
+		"nothing can be":  {"/nodes", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := kubetest.Start(t)
+			putClass(server, "early")
+			config := server.Config()
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTrip(func(r *http.Request) (*http.Response, error) {
+					if test.refused != "" && strings.HasSuffix(r.URL.Path, test.refused) {
+						return &http.Response{StatusCode: http.StatusForbidden, Body: http.NoBody, Request: r}, nil
+					}
+					return next.RoundTrip(r)
+				})
+			})
+			client, err := kube.New(config)
+			require.NoError(t, err)
+			c := cluster.New(client, func() bool { return false })
+			find := func(name string) error {
+				class, err := c.StorageClass(t.Context(), name)
+				if err == nil {
+					assert.Equal(t, name, class.Name)
+				}
+				return err
+			}
+			require.NoError(t, find("early"))
+			require.NoError(t, find("early"))
+			assert.Equal(t, test.gets, server.Gets()["storageclasses"])
+
+			assert.True(t, kube.IsNotFound(find("late")))
+			putClass(server, "late")
+			require.NoError(t, find("late"))
+			require.NoError(t, find("late"))
+			assert.Equal(t, test.gets+2, server.Gets()["storageclasses"])
+		})
+	}
 }
 
 // What others have looked at a moment ago does not show what has gone since.

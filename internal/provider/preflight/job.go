@@ -40,10 +40,13 @@ func (a Answer) Findings(nodes int) []Finding {
 	return a.findings
 }
 
-// Job checks what it takes to create a job and its pods; unknown claims are left out. classes are the
-// StorageClasses of the cluster, nil when nobody knows them.
-func Job(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string, classes []storagev1.StorageClass) Answer {
-	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim, classes: classes}
+// ClassOf returns the StorageClass of a name.
+type ClassOf func(ctx context.Context, name string) (*storagev1.StorageClass, error)
+
+// Job checks what it takes to create a job and its pods; unknown claims are left out. classOf finds a
+// StorageClass by its name.
+func Job(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string, classOf ClassOf) Answer {
+	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim, classOf: classOf}
 	c.findings = lacking(ctx, client, rights(spec))
 	if !c.served() {
 		return c.Answer
@@ -123,7 +126,7 @@ type check struct {
 	ctx          context.Context
 	spec         job.Spec
 	unknownClaim string
-	classes      []storagev1.StorageClass
+	classOf      ClassOf
 
 	Answer
 	// incomplete means that something is absent without which admission refuses pods.
@@ -290,9 +293,11 @@ func (c *check) bindsLater(claim *corev1.PersistentVolumeClaim) bool {
 	if claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName == "" {
 		return false
 	}
-	return c.classes == nil || slices.ContainsFunc(c.classes, func(class storagev1.StorageClass) bool {
-		return class.Name == *claim.Spec.StorageClassName && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
-	})
+	class, err := c.classOf(c.ctx, *claim.Spec.StorageClassName)
+	if err != nil {
+		return !kube.IsNotFound(err)
+	}
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // job asks the server whether it would create the job.

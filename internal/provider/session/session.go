@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs/identity"
@@ -140,6 +141,15 @@ func (s *Session) Snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 		return nil, err
 	}
 	return c.Snapshot(ctx)
+}
+
+// StorageClass returns a class as this walk sees it ([cluster.Cluster.StorageClass]).
+func (s *Session) StorageClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
+	c, err := s.cluster()
+	if err != nil {
+		return nil, err
+	}
+	return c.StorageClass(ctx, name)
 }
 
 // ShowCluster shows the cluster to the ledger of a plan, where it can be seen: what the plan frees or adds may go to

@@ -31,10 +31,11 @@ func (r *trainingJob) claimFindings(ctx context.Context, spec job.Spec, on offer
 		}
 		claim := &snapshot.Claims[at]
 		className := volume.GetPersistentVolumeClaimClass(claim)
-		isStatic := func(c storagev1.StorageClass) bool {
-			return c.Name == className && c.Provisioner == volume.NotSupportedProvisioner && c.VolumeBindingMode != nil && *c.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+		if className == "" {
+			continue
 		}
-		if !slices.ContainsFunc(snapshot.StorageClasses, isStatic) {
+		class, err := r.Session.StorageClass(ctx, className)
+		if err != nil || class.Provisioner != volume.NotSupportedProvisioner || class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
 			continue
 		}
 		if !slices.ContainsFunc(given(snapshot, on), func(node *corev1.Node) bool { return canHave(node, claim, snapshot.Volumes) }) {

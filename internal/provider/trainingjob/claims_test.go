@@ -1,9 +1,15 @@
 package trainingjob_test
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -82,5 +88,40 @@ func TestClaimWithoutAVolume(t *testing.T) {
 			assert.NotContains(t, said, "Volume claim is not bound", "it waits for a pod")
 			assert.Zero(t, cloud.API.Gets()["storageclasses"], "they are listed with the rest of the cluster")
 		})
+	}
+}
+
+// Who may read a class and not list them, or not list nodes, is told of claims that nobody binds.
+func TestClaimOfAClassThatCannotBeListed(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	immediate, class := storagev1.VolumeBindingImmediate, "shared"
+	cloud.Put(t, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	cloud.Put(t, &storagev1.StorageClass{
+		TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"}, ObjectMeta: metav1.ObjectMeta{Name: class},
+		Provisioner: "nas.csi.example.com", VolumeBindingMode: &immediate,
+	})
+	cloud.Put(t, &corev1.PersistentVolumeClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
+		Spec:   corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
+	})
+	target, err := url.Parse(cloud.API.Config().Host)
+	require.NoError(t, err)
+	next, refused := httputil.NewSingleHostReverseProxy(target), ""
+	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, refused) {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+	defer strict.Close()
+	acctest.WriteKubeconfig(t, cloud.Kubeconfig, strict.URL)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, oneJob("pytorch", `volumes = { data = { claim = "data", mount_path = "/data" } }`, ""))
+	for _, refused = range []string{"/storageclasses", "/nodes"} {
+		output, _ := cli.Run("plan")
+		assert.Contains(t, acctest.Unwrapped(output), `Volume "data" of job default/j is the claim default/data, which is not bound`, refused)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -114,11 +113,7 @@ func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
 	if q.spec, q.forArena, err = inVersion(client, sameUnknownImage(spec)); err != nil {
 		return q
 	}
-	var classes []storagev1.StorageClass
-	if snapshot, err := r.Session.Snapshot(ctx); err == nil {
-		classes = snapshot.StorageClasses
-	}
-	q.asked, q.answer = true, preflight.Job(ctx, client, q.spec, unknownClaim, classes)
+	q.asked, q.answer = true, preflight.Job(ctx, client, q.spec, unknownClaim, r.Session.StorageClass)
 	return q
 }
 

@@ -2,12 +2,14 @@
 // the programs write is made. Several parts of the programs
 // write one condition each of an object, at the same time. Server-side apply keeps them
 // apart: a writer owns its condition and does not send the others, of which it may have
-// seen an old state.
+// seen an old state. Where the schema is of others and may lack conditions, apply is refused as
+// a whole: such a status is updated with its resource version, with the others as they are.
 package condition
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,18 +26,23 @@ func Find(object *unstructured.Unstructured, conditionType string) (*metav1.Cond
 	if err != nil {
 		return nil, fmt.Errorf("read the conditions of %s: %w", title(object), err)
 	}
-	for _, entry := range list {
-		fields, ok := entry.(map[string]any)
-		if !ok || fields["type"] != conditionType {
-			continue
-		}
-		have := new(metav1.Condition)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, have); err != nil {
-			return nil, fmt.Errorf("read condition %s of %s: %w", conditionType, title(object), err)
-		}
-		return have, nil
+	i := index(list, conditionType)
+	if i < 0 {
+		return nil, nil
 	}
-	return nil, nil
+	have := new(metav1.Condition)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].(map[string]any), have); err != nil {
+		return nil, fmt.Errorf("read condition %s of %s: %w", conditionType, title(object), err)
+	}
+	return have, nil
+}
+
+// index is where a list of conditions has that of a type, -1 for nowhere.
+func index(list []any, conditionType string) int {
+	return slices.IndexFunc(list, func(entry any) bool {
+		fields, ok := entry.(map[string]any)
+		return ok && fields["type"] == conditionType
+	})
 }
 
 // Next is a condition as it is to be written over the one before, nil for none. Its
@@ -59,6 +66,19 @@ func Patch(object *unstructured.Unstructured, c metav1.Condition) (patch *unstru
 	patch.SetName(object.GetName())
 	patch.SetNamespace(object.GetNamespace())
 	return patch, before == nil || before.Status != c.Status || before.Reason != c.Reason || before.Message != c.Message
+}
+
+// Among is the list of an object's conditions with c in it, for a writer that updates the whole status.
+// The others stay as they are, whatever their form.
+func Among(object *unstructured.Unstructured, c metav1.Condition) []any {
+	before, _ := Find(object, c.Type) // what cannot be read is written again
+	list, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	next := fields(Next(before, c))
+	if i := index(list, c.Type); i >= 0 {
+		list[i] = next
+		return list
+	}
+	return append(list, next)
 }
 
 // fields is a condition in the form that an object's status has it in.

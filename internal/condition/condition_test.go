@@ -83,6 +83,32 @@ func TestPatch(t *testing.T) {
 	}
 }
 
+// Of a list only the own entry changes, and its place does not.
+func TestAmong(t *testing.T) {
+	own := func(status, since string) map[string]any {
+		return map[string]any{"type": "Ready", "status": status, "reason": "Works", "message": "all of it", "lastTransitionTime": since}
+	}
+	next := metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Works", Message: "all of it", LastTransitionTime: now}
+	foreign, odd := map[string]any{"type": "Other", "status": "True", "lastTransitionTime": "yesterday", "lastProbeTime": int64(1)}, "odd"
+	since, until := "1970-01-01T00:16:40Z", "1970-01-01T00:33:20Z"
+	tests := map[string]struct{ have, want any }{
+		"nothing":     {nil, []any{own("True", until)}},
+		"no list":     {"none", []any{own("True", until)}},
+		"of others":   {[]any{foreign, odd}, []any{foreign, odd, own("True", until)}},
+		"the same":    {[]any{own("True", since), foreign}, []any{own("True", since), foreign}},
+		"another one": {[]any{foreign, own("False", since), odd}, []any{foreign, own("True", until), odd}},
+		"unreadable":  {[]any{own("True", "yesterday"), foreign}, []any{own("True", until), foreign}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := object()
+			o.Object["status"] = map[string]any{"conditions": test.have}
+			assert.Equal(t, test.want, condition.Among(o, next))
+			assert.Equal(t, test.have, o.Object["status"].(map[string]any)["conditions"])
+		})
+	}
+}
+
 func TestOnPod(t *testing.T) {
 	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: then}
 	waits := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "waits", LastTransitionTime: then}

@@ -169,7 +169,7 @@ var granted = map[string][]string{
 	},
 	"Role kube-system/gpuplan-queue": {
 		"scheduling.sigs.k8s.io/elasticquotatrees: get list watch",
-		"scheduling.sigs.k8s.io/elasticquotatrees/status: patch",
+		"scheduling.sigs.k8s.io/elasticquotatrees/status: update",
 	},
 	"Role gpuplan-system/gpuplan-queue": {
 		"coordination.k8s.io/leases: create",

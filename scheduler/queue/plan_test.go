@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -426,7 +428,7 @@ func TestLeafThatHasGone(t *testing.T) {
 			}
 			require.Len(t, p.trees, 1)
 			read := func(path ...string) string {
-				value, _, _ := unstructured.NestedString(p.trees[0].patch.Object, append([]string{"status", "root"}, path...)...)
+				value, _, _ := unstructured.NestedString(p.trees[0].status, append([]string{"root"}, path...)...)
 				return value
 			}
 			assert.Equal(t, test.used, read("used", "cpu"))
@@ -509,7 +511,7 @@ func TestLauncherIsPartOfItsJob(t *testing.T) {
 	require.NoError(t, s.setUnit(unit))
 	p = s.plan(patient, now, nil)
 	assert.Equal(t, "phase mpi=Running", p.names(), "all three pods run")
-	cpu, _, _ := unstructured.NestedString(p.trees[0].patch.Object, "status", "root", "request", "cpu")
+	cpu, _, _ := unstructured.NestedString(p.trees[0].status, "root", "request", "cpu")
 	assert.Equal(t, "3", cpu, "nothing is counted twice")
 }
 
@@ -620,21 +622,21 @@ func TestTwoTrees(t *testing.T) {
 	assert.Empty(t, s.plan(patient, now, nil).trees)
 }
 
-// What is written of a tree is its use and one condition: those of others are theirs. Nothing
+// What is written of a tree is its use and one condition: those of others stay as they are. Nothing
 // is written when both are as they should be.
 func TestTreeReportIsOurs(t *testing.T) {
 	s := world(t)
 	p := s.plan(patient, now, nil)
 	require.Len(t, p.trees, 1)
 	written := s.trees[""].DeepCopy()
-	written.Object["status"] = p.trees[0].patch.DeepCopy().Object["status"]
+	written.Object["status"] = runtime.DeepCopyJSON(p.trees[0].status)
 	written.SetResourceVersion("5")
 	require.NoError(t, s.setTree(written))
 	assert.Empty(t, s.plan(patient, now, nil).trees)
 
 	ours, _, _ := unstructured.NestedSlice(written.Object, "status", "conditions")
 	require.Len(t, ours, 1)
-	foreign := map[string]any{"type": "Checked", "status": "True", "lastProbeTime": "yesterday"}
+	foreign := map[string]any{"type": "Checked", "status": "True", "lastTransitionTime": "yesterday"}
 	both := written.DeepCopy()
 	require.NoError(t, unstructured.SetNestedSlice(both.Object, []any{foreign, ours[0]}, "status", "conditions"))
 	both.SetResourceVersion("6")
@@ -647,12 +649,10 @@ func TestTreeReportIsOurs(t *testing.T) {
 	require.NoError(t, s.setTree(edited))
 	p = s.plan(patient, now.Add(time.Hour), nil)
 	require.Len(t, p.trees, 1)
-	sent, _, _ := unstructured.NestedSlice(p.trees[0].patch.Object, "status", "conditions")
-	require.Len(t, sent, 1)
-	assert.Equal(t, contract.QuotaTreeInForce, sent[0].(map[string]any)["type"])
-	assert.Equal(t, ours[0].(map[string]any)["lastTransitionTime"], sent[0].(map[string]any)["lastTransitionTime"])
-	root, _, _ := unstructured.NestedMap(p.trees[0].patch.Object, "status", "root")
-	assert.NotEmpty(t, root)
+	again := maps.Clone(ours[0].(map[string]any))
+	again["observedGeneration"] = int64(7)
+	assert.Equal(t, []any{foreign, again}, p.trees[0].status["conditions"])
+	assert.NotEmpty(t, p.trees[0].status["root"])
 }
 
 func TestTimeOffDoubles(t *testing.T) {

@@ -44,6 +44,7 @@ var (
 	pytorchGVR = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}
 	mpiGVR     = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.MPIJobResource}
 	jobSetGVR  = schema.GroupVersionResource{Group: contract.JobSetGroup, Version: contract.JobSetVersion, Resource: contract.JobSetResource}
+	crdGVR     = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	batchGVR   = batchv1.SchemeGroupVersion.WithResource("jobs")
 )
 
@@ -152,6 +153,34 @@ func (s *testCluster) tree(root string) {
 	object.SetName(contract.QuotaTreeName)
 	_, err := s.client.ApplyAs(s.t.Context(), "test", object)
 	require.NoError(s.t, err)
+}
+
+// setTreeStatusSchema gives the CRD of the quota tree another schema of the status, waits until it counts,
+// and returns the one of before. conditions tells whether it has conditions.
+func (s *testCluster) setTreeStatusSchema(conditions bool, next any) (before any) {
+	s.t.Helper()
+	ctx := context.Background()
+	crds := s.client.Dynamic.Resource(crdGVR)
+	crd, err := crds.Get(ctx, treeGVR.GroupResource().String(), metav1.GetOptions{})
+	require.NoError(s.t, err)
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	properties, _, _ := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties")
+	before, properties["status"] = properties["status"], next
+	require.NoError(s.t, unstructured.SetNestedMap(versions[0].(map[string]any), properties, "schema", "openAPIV3Schema", "properties"))
+	require.NoError(s.t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
+	_, err = crds.Update(ctx, crd, metav1.UpdateOptions{})
+	require.NoError(s.t, err)
+	trees := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace)
+	require.EventuallyWithT(s.t, func(c *assert.CollectT) {
+		tree, err := trees.Get(ctx, contract.QuotaTreeName, metav1.GetOptions{})
+		require.NoError(c, err)
+		tree.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Checked"}}}
+		tree, err = trees.UpdateStatus(ctx, tree, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		require.NoError(c, err)
+		_, has, _ := unstructured.NestedSlice(tree.Object, "status", "conditions")
+		assert.Equal(c, conditions, has)
+	}, settled, 100*time.Millisecond)
+	return before
 }
 
 // batch describes a batch Job.

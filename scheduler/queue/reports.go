@@ -96,10 +96,11 @@ func (r *reporter) reportQueue(ctx context.Context, q queueReport) error {
 }
 
 func (r *reporter) reportTree(ctx context.Context, t treeReport) error {
-	updated, err := r.client.Resource(trees()).Namespace(t.object.GetNamespace()).ApplyStatus(ctx, t.object.GetName(), t.patch,
-		metav1.ApplyOptions{FieldManager: contract.QueueControllerName, Force: true})
+	next := t.object.DeepCopy()
+	next.Object["status"] = t.status
+	updated, err := r.client.Resource(trees()).Namespace(next.GetNamespace()).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: contract.QueueControllerName})
 	if err != nil {
-		return fmt.Errorf("write the status of %s %s: %w", contract.QuotaTreeKind, t.object.GetName(), err)
+		return fmt.Errorf("update the status of %s %s: %w", contract.QuotaTreeKind, next.GetName(), err)
 	}
 	if t.news != nil {
 		r.recordTree(updated, t.news)

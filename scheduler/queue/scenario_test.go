@@ -568,7 +568,7 @@ func TestTreeStatus(t *testing.T) {
 	}}}}
 	foreign.SetGroupVersionKind(treeGVR.GroupVersion().WithKind(contract.QuotaTreeKind))
 	foreign.SetName(contract.QuotaTreeName)
-	_, err := trees.ApplyStatus(t.Context(), contract.QuotaTreeName, foreign, metav1.ApplyOptions{FieldManager: "other"})
+	_, err := trees.ApplyStatus(t.Context(), contract.QuotaTreeName, foreign, metav1.ApplyOptions{FieldManager: "other", Force: true})
 	require.NoError(t, err)
 	s.submit(batch{name: "more", cpu: "3"})
 	s.await("the status of the tree beside a condition of others", func() (bool, string) {
@@ -582,6 +582,25 @@ func TestTreeStatus(t *testing.T) {
 		q := s.queues()
 		leaf := q["root/leaf"].Status
 		return leaf.Active == 1 && leaf.Pending == 1 && q["root"].Status.Pending == 1 && len(leaf.QueueItemDetails["active"]) == 1, fmt.Sprint(q)
+	})
+}
+
+// Where the tree's CRD is of others and has no conditions, people read of its use all the same.
+func TestTreeWithoutConditions(t *testing.T) {
+	s := newTestCluster(t)
+	s.tree(flatTree("cpu: 50"))
+	ours := s.setTreeStatusSchema(false, map[string]any{"type": "object", "properties": map[string]any{
+		"root": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+	}})
+	t.Cleanup(func() { s.setTreeStatusSchema(true, ours) })
+	startController(t)
+	s.awaitController()
+	s.submit(batch{name: "runs", cpu: "1500m"})
+	s.await("the status of the tree", func() (bool, string) {
+		object, err := s.client.Dynamic.Resource(treeGVR).Namespace(contract.QuotaTreeNamespace).Get(context.Background(), contract.QuotaTreeName, metav1.GetOptions{})
+		require.NoError(t, err)
+		used, _, _ := unstructured.NestedString(object.Object, "status", "root", "used", "cpu")
+		return used == "1500m", fmt.Sprint(object.Object["status"])
 	})
 }
 

@@ -24,8 +24,7 @@ const (
 // treeReport is a quota tree whose status is to be written.
 type treeReport struct {
 	object *unstructured.Unstructured
-	// patch is what server-side apply takes.
-	patch *unstructured.Unstructured
+	status map[string]any
 	// news is the condition when it says something new, else nil.
 	news *metav1.Condition
 }
@@ -34,23 +33,22 @@ type treeReport struct {
 func (p *reconciler) reportTrees() {
 	for _, name := range slices.Sorted(maps.Keys(p.trees)) {
 		object := p.trees[name]
-		next := p.conditionOf(object)
-		before, _ := condition.Find(object, next.Type) // what cannot be read is written again
-		patch, changed := condition.Patch(object, next)
-		patch.SetUID(object.GetUID()) // not another of its name
-		usedBefore, _, _ := unstructured.NestedMap(object.Object, "status", "root")
-		used := usedBefore // what is not sent goes
+		before, _, _ := unstructured.NestedMap(object.Object, "status")
+		status := maps.Clone(before)
+		if status == nil {
+			status = map[string]any{}
+		}
 		if object == p.inForce && p.bar == nil {
-			used = p.accounts.node(p.tree.spec)
+			status["root"] = p.accounts.node(p.tree.spec)
 		}
-		if used != nil {
-			patch.Object["status"].(map[string]any)["root"] = used
-		}
-		if !changed && before.ObservedGeneration == next.ObservedGeneration && apiequality.Semantic.DeepEqual(usedBefore, used) {
+		next := p.conditionOf(object)
+		status["conditions"] = condition.Among(object, next)
+		if apiequality.Semantic.DeepEqual(before, status) {
 			continue
 		}
-		report := treeReport{object: object, patch: patch}
-		if before == nil && next.Status != metav1.ConditionTrue || before != nil && before.Message != next.Message {
+		report := treeReport{object: object, status: status}
+		said, _ := condition.Find(object, next.Type) // what cannot be read is written again
+		if said == nil && next.Status != metav1.ConditionTrue || said != nil && said.Message != next.Message {
 			report.news = &next
 		}
 		p.out.trees = append(p.out.trees, report)

@@ -18,9 +18,12 @@ import (
 
 const module = "github.com/gpuplan/terraform-provider-gpuplan/"
 
+// packageHead is the head of the table of packages.
+const packageHead = "| package | what it is | may import |\n|---|---|---|\n"
+
 var (
-	// packageRow is a row of the table of packages: packages, what they are, what they may import.
-	packageRow  = regexp.MustCompile("(?m)^\\| (`(?:\\.|internal|scheduler|nodeagent|deploy|bench|tools)[^|]*) \\| [^|0-9][^|]* \\| ?([^|]*)\\|$")
+	// packageRow is a row of it: packages, what they are, what they may import.
+	packageRow  = regexp.MustCompile("(?m)^\\| ([^|]*) \\| [^|]* \\| ?([^|]*)\\|$")
 	inBackticks = regexp.MustCompile("`([^`]+)`")
 )
 
@@ -56,13 +59,17 @@ func TestImports(t *testing.T) {
 
 // What the table does not allow is found.
 func TestImportTable(t *testing.T) {
-	table := readImportTable("| `internal/a`, `internal/b` | words, `code` | `c`, `scheduler/d` |\n| `internal/a/e` | program | |\n| `internal/c/i` | words | `c/` |\n")
-	require.Len(t, table, 3)
+	table := readImportTable("| `program` | `x` | y |\n\n" + packageHead +
+		"| `internal/a`, `internal/b` | words, `code` | `c`, `scheduler/d` |\n| `internal/a/e` | program | |\n| `internal/c/i` | words | `c/` |\n| `scheduler` | 9 words | |\n| `new/f` | words | `a` |\n\n" +
+		"| package | lines | why |\n|---|---|---|\n| `internal/z` | 100 | words |\n")
+	require.Len(t, table, 5)
 	assert.Same(t, &table[0], table.row("internal/a/f/g"))
 	assert.Same(t, &table[0], table.row("internal/b"))
 	assert.Same(t, &table[1], table.row("internal/a/e"))
 	assert.Nil(t, table.row("internal/ab"))
+	assert.Same(t, &table[4], table.row("new/f/g"))
 	assert.Nil(t, table.row("."))
+	assert.Nil(t, table.row("internal/z"))
 	for _, test := range []struct {
 		importer, imported string
 		by                 string
@@ -71,6 +78,7 @@ func TestImportTable(t *testing.T) {
 		{"internal/a", "internal/c/h", "internal/c", true},
 		{"internal/a", "scheduler/d", "scheduler/d", true},
 		{"internal/a", "internal/cd", "", false},
+		{"new/f", "internal/a", "internal/a", true},
 		{"internal/a", "internal/c/i", "", false}, // it has a row of its own
 		{"internal/a/e", "internal/c", "", false},
 		{"internal/c/i", "internal/c/h", "internal/c/", true},
@@ -93,16 +101,29 @@ type importTable []importRow
 type importRow struct{ packages, allowed []string }
 
 func readImportTable(page string) (table importTable) {
-	for _, m := range packageRow.FindAllStringSubmatch(page, -1) {
+	_, rows, _ := strings.Cut(page, packageHead)
+	rows, _, _ = strings.Cut(rows, "\n\n")
+	top := map[string]bool{} // the folders at the top, of which internal is left out in what is allowed
+	for _, m := range packageRow.FindAllStringSubmatch(rows, -1) {
 		row := importRow{packages: quoted(m[1]), allowed: quoted(m[2])}
-		for i, name := range row.allowed {
-			if !strings.HasPrefix(name, "scheduler/") && !strings.HasPrefix(name, "nodeagent/") && !strings.HasPrefix(name, "deploy/") {
-				row.allowed[i] = "internal/" + name
-			}
+		for _, name := range row.packages {
+			top[topFolder(name)] = true
 		}
 		table = append(table, row)
 	}
+	for _, row := range table {
+		for i, name := range row.allowed {
+			if !top[topFolder(name)] {
+				row.allowed[i] = "internal/" + name
+			}
+		}
+	}
 	return table
+}
+
+func topFolder(name string) string {
+	folder, _, _ := strings.Cut(name, "/")
+	return folder
 }
 
 // quoted lists what stands in backticks.

@@ -60,8 +60,8 @@ func merge(data, patch map[string]any) {
 	}
 }
 
-// keepConditions adds to a patch that has conditions those of data of other types: schemas make
-// them a map by type.
+// keepConditions adds to a patch that has conditions those of data of other types, in the order that
+// data has them in: schemas make them a map by type.
 func keepConditions(data, patch map[string]any) {
 	sent, found, _ := unstructured.NestedSlice(patch, "status", "conditions")
 	if !found {
@@ -71,13 +71,16 @@ func keepConditions(data, patch map[string]any) {
 		fields, _ := condition.(map[string]any)
 		return fields["type"]
 	}
-	have, _, _ := unstructured.NestedSlice(data, "status", "conditions")
-	for _, other := range have {
-		if !slices.ContainsFunc(sent, func(c any) bool { return typeOf(c) == typeOf(other) }) {
-			sent = append(sent, other)
+	next, _, _ := unstructured.NestedSlice(data, "status", "conditions")
+	for _, condition := range sent {
+		same := func(c any) bool { return typeOf(c) == typeOf(condition) }
+		if i := slices.IndexFunc(next, same); i >= 0 {
+			next[i] = condition
+		} else {
+			next = append(next, condition)
 		}
 	}
-	patch["status"].(map[string]any)["conditions"] = sent
+	patch["status"].(map[string]any)["conditions"] = next
 }
 
 // Label keys contain dots, which separate the names of a path.

@@ -86,6 +86,25 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 		assert.Equal(t, "GPU 3: marked by hand", n.Status.Conditions[i].Message)
 	}, time.Minute, 100*time.Millisecond)
 
+	// An agent of before had written back an old state of a condition of another, and owns its status.
+	checked := func(manager string, status metav1.ConditionStatus, time string) {
+		t.Helper()
+		obj := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
+			"type": "Checked", "status": string(status), "reason": "Checked", "message": "", "lastTransitionTime": time,
+		}}}}}
+		obj.SetGroupVersionKind(gpuNodes)
+		obj.SetName(node)
+		_, err := client.ApplyAs(ctx, manager, obj, "status")
+		require.NoError(t, err)
+	}
+	checked("checker", metav1.ConditionTrue, "2026-01-02T03:04:05Z")
+	checked(contract.NodeAgentName, metav1.ConditionFalse, "2026-01-02T03:04:06Z")
+	_, err = client.WaitFor(ctx, gpuNodes, "", node, func(obj *unstructured.Unstructured) (bool, string, error) {
+		n := decode(t, obj)
+		return n.Status.Agent != nil && len(n.Status.Conditions) == 2, "", nil
+	}, nil)
+	require.NoError(t, err, "the heartbeat comes through")
+
 	require.NoError(t, client.DeleteAll(ctx, objs, nil))
 	require.NoError(t, deploy.RemovePublished(ctx, client))
 	for _, obj := range objs {

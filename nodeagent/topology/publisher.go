@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -198,6 +199,17 @@ func (p *publisher) writeStatus(ctx context.Context, status contract.GPUNodeStat
 	obj := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
 	obj.SetGroupVersionKind(gpuNodeKind)
 	obj.SetName(p.node)
+	if err = p.apply(ctx, cluster.GPUNode, obj, "status"); !apierrors.IsInvalid(err) {
+		return err
+	}
+	// Earlier agents applied conditions of others too, and may own fields of them that the schema requires.
+	// What its owner does not send goes, so these are sent, as they are, until another writes them.
+	live, err := p.Client.Get(ctx, gpuNodeKind, "", p.node)
+	if err != nil {
+		return err
+	}
+	fields["conditions"] = condition.Among(live, status.Conditions[0])
+	obj.SetResourceVersion(live.GetResourceVersion())
 	return p.apply(ctx, cluster.GPUNode, obj, "status")
 }
 

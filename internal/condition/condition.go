@@ -30,8 +30,9 @@ func Find(object *unstructured.Unstructured, conditionType string) (*metav1.Cond
 	if i < 0 {
 		return nil, nil
 	}
+	entry, _ := list[i].(map[string]any) // it has a type
 	have := new(metav1.Condition)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list[i].(map[string]any), have); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(entry, have); err != nil {
 		return nil, fmt.Errorf("read condition %s of %s: %w", conditionType, title(object), err)
 	}
 	return have, nil

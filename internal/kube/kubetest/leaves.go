@@ -80,7 +80,7 @@ func keepConditions(data, patch map[string]any) {
 			next = append(next, condition)
 		}
 	}
-	patch["status"].(map[string]any)["conditions"] = next
+	_ = unstructured.SetNestedSlice(patch, next, "status", "conditions") // that status is a map was seen above
 }
 
 // Label keys contain dots, which separate the names of a path.

@@ -23,7 +23,7 @@ const packageHead = "| package | what it is | may import |\n|---|---|---|\n"
 
 var (
 	// packageRow is a row of it: packages, what they are, what they may import.
-	packageRow  = regexp.MustCompile("(?m)^\\| ([^|]*) \\| [^|]* \\| ?([^|]*)\\|$")
+	packageRow  = regexp.MustCompile(`(?m)^\| ([^|]*) \| [^|]* \| ?([^|]*)\|$`)
 	inBackticks = regexp.MustCompile("`([^`]+)`")
 )
 

@@ -61,7 +61,7 @@ func TestPlannedPlacementTravels(t *testing.T) {
 	gang, err := s.PlannerGang(nil)
 	require.NoError(t, err)
 	assert.Equal(t, []placement.Planned{
-		{Member: "master-0", Node: "v100[0]", GPUs: []int{0, 1}}, {Member: "worker-0", Node: "v100[0]", GPUs: []int{4}}, {Member: "worker-1", Node: "v100[1]", GPUs: []int{}},
+		{Member: "master-0", Node: "v100[0]", GPUs: []int{0, 1}, RingGBps: 50}, {Member: "worker-0", Node: "v100[0]", GPUs: []int{4}, RingGBps: 50}, {Member: "worker-1", Node: "v100[1]", GPUs: []int{}},
 	}, gang.Planned)
 	parsed, err := Parse(obj)
 	require.NoError(t, err)

@@ -49,13 +49,22 @@ func index(list []any, conditionType string) int {
 // Next is a condition as it is to be written over the one before, nil for none. Its
 // LastTransitionTime stays while its status does.
 func Next(before *metav1.Condition, c metav1.Condition) metav1.Condition {
-	switch {
-	case before != nil && before.Status == c.Status:
-		c.LastTransitionTime = before.LastTransitionTime
-	case c.LastTransitionTime.IsZero():
-		c.LastTransitionTime = metav1.Now()
+	if before == nil {
+		before = &metav1.Condition{}
 	}
+	c.LastTransitionTime = since(before.Status, c.Status, before.LastTransitionTime, c.LastTransitionTime)
 	return c
+}
+
+// since is when a condition got its status: as before while that stays, else what its writer says, or now.
+func since[S ~string](before, status S, then, given metav1.Time) metav1.Time {
+	switch {
+	case before == status:
+		return then
+	case given.IsZero():
+		return metav1.Now()
+	}
+	return given
 }
 
 // Patch is what server-side apply takes to write one condition of an object; changed is

@@ -60,7 +60,7 @@ func placeNow(v *snapshot.View, g placement.Gang) *placement.Placement {
 	if placed == nil {
 		return nil
 	}
-	if followed, _, ok := planner.Follow(v, &g); ok {
+	if followed, _, ok := planner.Follow(v, &g, nil); ok {
 		return followed.Placement
 	}
 	return placed

@@ -43,19 +43,14 @@ func Reserve(v *snapshot.View, g placement.Gang) (r placement.Reservation, ok bo
 	if !ok {
 		return placement.Reservation{}, false
 	}
-	var result placement.Result
-	why := "no plan"
-	if len(g.Planned) > 0 {
-		result, why = planner.AsPlanned(v, &g, preemption.PodsOf(after))
-	}
-	if why != "" {
-		placed := packing.NewPacker(v.Seen(&g, preemption.PodsOf(after)), g)
+	gone := preemption.PodsOf(after)
+	result, _, followed := planner.Follow(v, &g, gone)
+	if !followed {
+		placed := packing.NewPacker(v.Seen(&g, gone), g)
 		placed.Elastic = false
 		result, _ = placed.Place()
 	}
-	r = placement.Reservation{Gang: g, Placement: *result.Placement, QuotaOnly: p.Allowed() < p.Needed}
-	for _, ended := range after {
-		r.After = append(r.After, ended.Victim)
-	}
-	return r, true
+	return placement.Reservation{
+		Gang: g, Placement: *result.Placement, After: preemption.VictimsOf(after), QuotaOnly: p.Allowed() < p.Needed,
+	}, true
 }

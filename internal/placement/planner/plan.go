@@ -18,7 +18,7 @@ import (
 // shapes first, then tries one shape after the other, then the smallest first, and may
 // miss a placement that only another order finds.
 func Plan(v *snapshot.View, g placement.Gang) placement.Result {
-	followed, why, ok := Follow(v, &g)
+	followed, why, ok := Follow(v, &g, nil)
 	if ok {
 		return followed
 	}

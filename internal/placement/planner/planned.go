@@ -15,13 +15,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
-// Follow plans a gang where an earlier plan put it; ok is false when it has to be placed
-// elsewhere, why then says why.
-func Follow(v *snapshot.View, g *placement.Gang) (result placement.Result, why string, ok bool) {
+// Follow plans a gang where an earlier plan put it, as the cluster will be once pods have gone; ok is
+// false when it has to be placed elsewhere, why then says why.
+func Follow(v *snapshot.View, g *placement.Gang, gone []*placement.Pod) (result placement.Result, why string, ok bool) {
 	if len(g.Planned) == 0 || beyondPlan(g) {
 		return placement.Result{}, "", false
 	}
-	result, why = AsPlanned(v, g, nil)
+	result, why = AsPlanned(v, g, gone)
 	return result, why, why == ""
 }
 

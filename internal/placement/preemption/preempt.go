@@ -127,11 +127,8 @@ func preempt(v *snapshot.View, p *packing.Packer) (placement.Reservation, bool) 
 	if !ok {
 		return placement.Reservation{}, false
 	}
-	r := placement.Reservation{Gang: p.Gang, Placement: *placed.Placement, Evicts: true}
+	r := placement.Reservation{Gang: p.Gang, Placement: *placed.Placement, After: VictimsOf(after), Evicts: true}
 	r.Gang.More = 0
-	for _, gone := range after {
-		r.After = append(r.After, gone.Victim)
-	}
 	return r, true
 }
 
@@ -184,7 +181,7 @@ func withinBudgets(v *snapshot.View, gang string, candidates []*RunningGang) []*
 // followWaiting is [planner.Follow] for a gang that may wait: where its place is free once those have gone
 // that are leaving, the result is a reservation that waits for them.
 func followWaiting(v *snapshot.View, g *placement.Gang) (result placement.Result, why string, ok bool) {
-	result, why, ok = planner.Follow(v, g)
+	result, why, ok = planner.Follow(v, g, nil)
 	if why == "" {
 		return result, why, ok
 	}
@@ -200,13 +197,10 @@ func followWaiting(v *snapshot.View, g *placement.Gang) (result placement.Result
 	for _, a := range result.Placement.Assignments {
 		nodes[a.Node] = true
 	}
-	r := placement.Reservation{Gang: *g, Placement: *result.Placement, Evicts: true}
 	after := near(leaving, nodes)
 	if fewer, _ := planner.AsPlanned(v, g, PodsOf(after)); !reflect.DeepEqual(fewer, result) {
 		after = leaving // from other nodes they leave quota
 	}
-	for _, gone := range after {
-		r.After = append(r.After, gone.Victim)
-	}
+	r := placement.Reservation{Gang: *g, Placement: *result.Placement, After: VictimsOf(after), Evicts: true}
 	return r.Result(), "", true
 }

@@ -180,6 +180,15 @@ func gain(v *snapshot.View, p *packing.Packer, r *RunningGang) int {
 	return gain
 }
 
+// VictimsOf returns the gangs as those that go for another, nil for none.
+func VictimsOf(gangs []*RunningGang) []placement.Victim {
+	var victims []placement.Victim
+	for _, r := range gangs {
+		victims = append(victims, r.Victim)
+	}
+	return victims
+}
+
 // PodsOf returns the pods of the gangs.
 func PodsOf(gangs []*RunningGang) []*placement.Pod {
 	var pods []*placement.Pod

@@ -53,7 +53,23 @@ type GPU struct {
 	MIG bool
 	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string
+	// ComputeCapability is what the GPU can do, as CUDA counts it; zeros are unknown.
+	ComputeCapability ComputeCapability
 }
+
+// ComputeCapability is a version of CUDA's for GPUs: 9.0 is Hopper.
+type ComputeCapability struct{ Major, Minor int }
+
+// ComputeMode says which processes may use a GPU.
+type ComputeMode string
+
+// Compute modes. In [ExclusiveProcess] one process has the GPU, which may be a server of MPS.
+const (
+	DefaultMode      ComputeMode = "Default"
+	ExclusiveThread  ComputeMode = "ExclusiveThread"
+	Prohibited       ComputeMode = "Prohibited"
+	ExclusiveProcess ComputeMode = "ExclusiveProcess"
+)
 
 // PCIe is a PCI Express connection; zeros are unknown.
 type PCIe struct{ Generation, Width int }

@@ -43,6 +43,11 @@ func (s *source) conditions(c *gpuFacts, device nvml.Device) []hardware.Signal {
 		current, _, ret := device.GetMigMode()
 		c.detail.MIG = ret == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE
 	}
+	if s.lib.has("nvmlDeviceGetCudaComputeCapability") {
+		if major, minor, ret := device.GetCudaComputeCapability(); ret == nvml.SUCCESS {
+			c.detail.ComputeCapability = hardware.ComputeCapability{Major: major, Minor: minor}
+		}
+	}
 	c.detail.NVLinks = len(c.nvlinks)
 	return signals
 }

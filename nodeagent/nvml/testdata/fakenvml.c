@@ -15,6 +15,8 @@
 //   busy      "2 90"  GPU 2 is used at 90 %
 //   hot       "2 97"  GPU 2 is at 97 degrees
 //   mig       "2"     GPU 2 is in MIG mode
+//   mode      "2 3"   GPU 2 is in compute mode 3, as it was set
+//   locked            compute modes may not be set
 //   fabric    "2 1"   GPU 2 has joined its fabric as far as state 1
 //   mask      "1"     the health mask of that fabric
 //   version   "99"    the version of all NVLinks
@@ -30,7 +32,7 @@
 #include <unistd.h>
 
 #define GPUS 8
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15 };
 
 // A device is the address of its slot, so that its index is easy to find.
 static char slots[GPUS];
@@ -112,7 +114,7 @@ int nvmlInit_v2(void) { return driver(); }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code)
 {
-	return code == GPU_IS_LOST ? "GPU is lost" : code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "another error";
+	return code == NO_PERMISSION ? "Insufficient Permissions" : code == GPU_IS_LOST ? "GPU is lost" : code == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "another error";
 }
 int nvmlSystemGetDriverVersion(char *version, unsigned length)
 {
@@ -134,6 +136,28 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device)
 		index++;
 	*device = slots + index;
 	return is_lost(index) ? GPU_IS_LOST : SUCCESS;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, device_t *device)
+{
+	int GPU;
+	if (sscanf(uuid, "GPU-0000000%d", &GPU) != 1 || GPU >= GPUS)
+		return NOT_FOUND;
+	*device = slots + GPU;
+	return is_lost(GPU) ? GPU_IS_LOST : driver();
+}
+int nvmlDeviceGetComputeMode(device_t d, int *mode)
+{
+	*mode = value("mode", INDEX(d), 0);
+	return SUCCESS;
+}
+int nvmlDeviceSetComputeMode(device_t d, int mode)
+{
+	if (access(CONTROL "/locked", F_OK) == 0)
+		return NO_PERMISSION;
+	FILE *f = fopen(CONTROL "/mode", "w");
+	fprintf(f, "%d %d", INDEX(d), mode);
+	fclose(f);
+	return SUCCESS;
 }
 int nvmlDeviceGetUUID(device_t d, char *uuid, unsigned length)
 {
@@ -262,6 +286,12 @@ int nvmlDeviceGetTemperatureThreshold(device_t d, int threshold, unsigned *degre
 	(void)d;
 	*degrees = 90;
 	return threshold == 1 ? SUCCESS : NOT_SUPPORTED;
+}
+int nvmlDeviceGetCudaComputeCapability(device_t d, int *major, int *minor)
+{
+	(void)d;
+	*major = 7, *minor = 0;
+	return SUCCESS;
 }
 int nvmlDeviceGetMigMode(device_t d, unsigned *current, unsigned *pending)
 {

@@ -40,6 +40,8 @@ type GPUNodeStatus struct {
 	// PCIeLinks is the PCIe path hidden under NVLinks, same form.
 	PCIeLinks []string  `json:"pcieLinks,omitempty"`
 	NICs      []NICInfo `json:"nics,omitempty"`
+	// Sharing says whether programs are kept within their parts of GPUs; nil from an agent that does not share GPUs.
+	Sharing *GPUSharing `json:"sharing,omitempty"`
 	// BootID is another one after each boot of the machine, "" when unknown.
 	BootID string `json:"bootID,omitempty"`
 	// Agent is who publishes.
@@ -108,6 +110,21 @@ type GPUInfo struct {
 	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string `json:"fabric,omitempty"`
 }
+
+// GPUSharing is how a node keeps programs within their parts of GPUs.
+type GPUSharing struct {
+	// Enforcement is [EnforcedByMPS] or [NotEnforced]; Reason says why for the latter.
+	Enforcement string `json:"enforcement"`
+	Reason      string `json:"reason,omitempty"`
+}
+
+// Values of the enforcement of parts of GPUs.
+const (
+	// EnforcedByMPS: NVIDIA's Multi-Process Service limits memory and multiprocessors of each program.
+	EnforcedByMPS = "MPS"
+	// NotEnforced: each program may take the whole GPU.
+	NotEnforced = "None"
+)
 
 // GPUFault is one thing that speaks against a GPU.
 type GPUFault struct {

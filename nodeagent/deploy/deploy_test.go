@@ -96,7 +96,7 @@ func TestCRDMatchesTheContract(t *testing.T) {
 	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"].Properties
 	full := contract.GPUNodeStatus{
 		Wiring: "w", Model: "m", DriverVersion: "1", NVLinkGBps: "25", PCIeGeneration: 3, NVSwitch: true, NoP2P: true,
-		BootID: "b", Agent: &contract.AgentInfo{Version: "v"}, GPUs: []contract.GPUInfo{{
+		Sharing: &contract.GPUSharing{Reason: "r"}, BootID: "b", Agent: &contract.AgentInfo{Version: "v"}, GPUs: []contract.GPUInfo{{
 			UUID: "u", MemoryMiB: 1, CPUAffinity: "0", PCIBusID: "0", Reason: "r", Since: &metav1.Time{}, State: "s", NVLinks: 1, MaxNVLinks: 1,
 			PCIe: "p", BestPCIe: "p", MIG: true, Fabric: "f", Faults: []contract.GPUFault{{}},
 		}}, Links: []string{"X"}, PCIeLinks: []string{"X"}, NICs: []contract.NICInfo{{Name: "e0"}},
@@ -108,10 +108,11 @@ func TestCRDMatchesTheContract(t *testing.T) {
 		fields map[string]any
 		schema map[string]apiextensionsv1.JSONSchemaProps
 	}{
-		"status": {fields, status},
-		"agent":  {fields["agent"].(map[string]any), status["agent"].Properties},
-		"gpu":    {gpu, status["gpus"].Items.Schema.Properties},
-		"fault":  {gpu["faults"].([]any)[0].(map[string]any), status["gpus"].Items.Schema.Properties["faults"].Items.Schema.Properties},
+		"status":  {fields, status},
+		"sharing": {fields["sharing"].(map[string]any), status["sharing"].Properties},
+		"agent":   {fields["agent"].(map[string]any), status["agent"].Properties},
+		"gpu":     {gpu, status["gpus"].Items.Schema.Properties},
+		"fault":   {gpu["faults"].([]any)[0].(map[string]any), status["gpus"].Items.Schema.Properties["faults"].Items.Schema.Properties},
 	} {
 		for field := range test.fields {
 			assert.Contains(t, test.schema, field, "the API server would drop it from the %s", at)

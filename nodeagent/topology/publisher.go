@@ -167,6 +167,10 @@ func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
 	status := live
 	if p.verdicts != nil {
 		status = statusOf(p.whole, p.verdicts, p.roster.NVLinks)
+		if p.Enforcement != nil {
+			sharing := p.Enforcement(p.whole)
+			status.Sharing = &sharing
+		}
 	}
 	ready := condition.Next(meta.FindStatusCondition(live.Conditions, contract.ConditionReady), readyCondition(status, p.err, p.Now()))
 	status.Conditions = []metav1.Condition{ready} // and nobody else's

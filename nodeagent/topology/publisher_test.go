@@ -43,6 +43,27 @@ func TestPublish(t *testing.T) {
 	}, conditions[0])
 }
 
+// Whether parts of GPUs are enforced is published, by an agent that shares GPUs.
+func TestEnforcementIsPublished(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.round()
+	assert.Nil(t, w.gpuNode(t).Status.Sharing, "the agent does not share GPUs")
+
+	sharing := contract.GPUSharing{Enforcement: contract.NotEnforced, Reason: "no such program"}
+	var seen hardware.Reading
+	a.Enforcement = func(r hardware.Reading) contract.GPUSharing { seen = r; return sharing }
+	a.round()
+	assert.Equal(t, &sharing, w.gpuNode(t).Status.Sharing)
+	assert.Len(t, seen.Machine.GPUs, 8)
+	writes := w.Writes()
+	a.round()
+	assert.Equal(t, writes, w.Writes(), "it is no news")
+	sharing = contract.GPUSharing{Enforcement: contract.EnforcedByMPS}
+	a.round()
+	assert.Equal(t, &sharing, w.gpuNode(t).Status.Sharing)
+}
+
 // A condition that another writes of the GPUNode stays as that one has it, also when the agent has
 // seen an old state of it.
 func TestConditionsOfOthersStay(t *testing.T) {

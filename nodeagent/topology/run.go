@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
@@ -40,6 +41,8 @@ type Agent struct {
 	Interval time.Duration
 	// QuietTime is that of [health.Tracker], 0 for none.
 	QuietTime time.Duration
+	// Enforcement tells whether parts of a machine's GPUs are enforced; nil for an agent that does not share GPUs.
+	Enforcement func(hardware.Reading) contract.GPUSharing
 }
 
 // Serve looks at a node whenever its source has changed, and at least once in each

@@ -52,7 +52,7 @@ func (p *published) hardwareOf(object any) (any, error) {
 // share returns a status, the same one for equal hardware without unhealthy GPUs, without what nobody
 // reads here and what only tells two equal machines apart. Of others it has the GPUs for itself.
 func (p *published) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
-	s.Conditions, s.DriverVersion, s.BootID, s.Agent = nil, "", "", nil
+	s.Conditions, s.DriverVersion, s.BootID, s.Agent, s.Sharing = nil, "", "", nil, nil
 	for i, device := range s.GPUs {
 		s.GPUs[i] = contract.GPUInfo{
 			Index: device.Index, MemoryMiB: device.MemoryMiB, NUMANode: device.NUMANode, CPUAffinity: device.CPUAffinity,

@@ -27,6 +27,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/mps"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/nvml"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/simulated"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/topology"
@@ -56,6 +57,8 @@ type settings struct {
 	interval       time.Duration
 	metricsAddress string
 	healthAddress  string
+	mps            bool
+	mpsDir         string
 }
 
 // defaultHealthAddress is where the liveness probe of the manifest asks.
@@ -76,6 +79,8 @@ func parse(args []string, output io.Writer) (settings, error) {
 	flags.DurationVar(&s.interval, "interval", 30*time.Second, "how often to look at the hardware when nothing is reported")
 	flags.StringVar(&s.metricsAddress, "metrics-addr", "", `address on which to serve /metrics, for example ":9400"; none by default`)
 	flags.StringVar(&s.healthAddress, "health-addr", defaultHealthAddress(), "address on which to serve /healthz for a liveness probe; by default port "+strconv.Itoa(contract.NodeAgentHealthPort)+" of the pod's address (environment: POD_IP), else none")
+	flags.BoolVar(&s.mps, "mps", false, "keep programs within their parts of GPUs by NVIDIA's MPS, and publish whether that can be; needs root")
+	flags.StringVar(&s.mpsDir, "mps-dir", "/run/gpuplan/mps", "directory of the host for what MPS keeps while GPUs are shared; it has to be empty after a boot")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
@@ -84,6 +89,8 @@ func parse(args []string, output io.Writer) (settings, error) {
 		return settings{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case s.interval <= 0 || s.interval > contract.NodeAgentLongestInterval:
 		return settings{}, fmt.Errorf("--interval is %v: it must be positive, and at most %v", s.interval, contract.NodeAgentLongestInterval)
+	case s.mps && s.hardwareDir != "":
+		return settings{}, errors.New("--mps is for the GPUs of this machine: simulated ones (--hardware-dir) have no programs to limit")
 	case s.nodeName == "" && s.hardwareDir == "":
 		return settings{}, errors.New("name the node with --node-name or NODE_NAME, or a folder of simulated nodes with --hardware-dir or GPUPLAN_HARDWARE_DIR")
 	}
@@ -154,6 +161,13 @@ func publish(ctx context.Context, agent *topology.Agent, s settings) error {
 	source, err := nvml.Start(ctx, agent.Log)
 	if err != nil {
 		return err
+	}
+	if s.mps {
+		enforcer, err := mps.Start(ctx, mps.Config{Root: s.mpsDir, Modes: nvml.NewModes(), Log: agent.Log})
+		if err != nil {
+			return err
+		}
+		agent.Enforcement = enforcer.Enforcement
 	}
 	agent.Log.Info("publishing the GPUs of this machine", "node", s.nodeName, "version", version)
 	agent.QuietTime = health.RealQuietTime

@@ -23,6 +23,7 @@ func TestParse(t *testing.T) {
 		"nothing to publish": {nil, "name the node with --node-name"},
 		"too long":           {[]string{"--node-name=n", "--interval=6m"}, "--interval is 6m0s: it must be positive, and at most 2m0s"},
 		"no time":            {[]string{"--node-name=n", "--interval=0s"}, "--interval is 0s"},
+		"simulated":          {[]string{"--hardware-dir=d", "--mps"}, "--mps is for the GPUs of this machine"},
 		"a stray word":       {[]string{"--node-name=n", "now"}, `unexpected argument "now"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,7 +38,7 @@ func TestParse(t *testing.T) {
 	t.Setenv("POD_IP", "")
 	s, err := parse([]string{"--interval=5s"}, io.Discard)
 	require.NoError(t, err)
-	assert.Equal(t, settings{nodeName: "from-env", interval: 5 * time.Second}, s)
+	assert.Equal(t, settings{nodeName: "from-env", interval: 5 * time.Second, mpsDir: "/run/gpuplan/mps"}, s)
 	t.Setenv("POD_IP", "fd00::1")
 	s, err = parse(nil, io.Discard)
 	require.NoError(t, err)

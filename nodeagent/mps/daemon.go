@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,8 @@ type daemon struct {
 	// started is when the daemon was started, failures how often it has ended since it ran well, notBefore when to start it again.
 	started, notBefore time.Time
 	failures           int
+	// attempt is how long the log was when the daemon or its server was started last.
+	attempt int64
 	// limited are the limits that servers have, 0 for those to come.
 	limited map[int]limits
 }
@@ -295,7 +298,7 @@ func (d *daemon) start(ctx context.Context) error {
 	command.Dir, command.Stdout, command.Stderr = d.folder, log, log // a file, since a pipe would end with the agent
 	command.Env = environment("CUDA_VISIBLE_DEVICES="+d.uuid, pipeVariable+"="+d.control.pipe, logVariable+"="+filepath.Dir(d.log()))
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	d.started, d.limited = time.Now(), nil
+	d.started, d.limited, d.attempt = time.Now(), nil, d.logSize()
 	d.notBefore = d.started.Add(d.times.retry(d.failures))
 	d.failures++
 	if err := command.Start(); err != nil {
@@ -351,26 +354,34 @@ func (d *daemon) until(ctx context.Context, late string, done func() (bool, erro
 	}
 }
 
-// lastWords says what went wrong by the end of the daemon's log, in parentheses.
+// logSize is how long the log is now.
+func (d *daemon) logSize() int64 {
+	info, err := os.Stat(d.log())
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// lastWords says, in parentheses, what went wrong by the daemon's log since the last attempt to start it, or a server.
 func (d *daemon) lastWords() string {
-	const most = 16 << 10
 	data, err := os.ReadFile(d.log())
 	if err != nil {
 		return ""
 	}
-	lines := strings.Split(string(data[max(0, len(data)-most):]), "\n")
-	for i := len(lines) - 1; i >= 0; i-- {
-		if strings.Contains(lines[i], " Server ") { // of clients
-			continue
+	if int64(len(data)) >= d.attempt { // it was not emptied
+		data = data[d.attempt:]
+	}
+	lines := strings.Split(string(data), "\n")
+	for _, line := range slices.Backward(lines) {
+		// A line begins with its date and who says it, in brackets. What servers say is about clients.
+		by, said, dated := strings.Cut(line, "] ")
+		if !dated {
+			by, said = "", line
 		}
-		for _, word := range []string{"exited", "xception", "rror", "ailed", "nable", "annot", "already running"} {
-			if strings.Contains(lines[i], word) {
-				_, said, dated := strings.Cut(lines[i], "] ")
-				if !dated {
-					said = lines[i]
-				}
-				return fmt.Sprintf(" (%s: %s)", d.log(), short(said))
-			}
+		isCause := func(word string) bool { return strings.Contains(said, word) }
+		if !strings.Contains(by, " Server ") && slices.ContainsFunc([]string{"exited", "xception", "rror", "ailed", "nable", "annot", "already running"}, isCause) {
+			return fmt.Sprintf(" (%s: %s)", d.log(), short(said))
 		}
 	}
 	return fmt.Sprintf(" (see %s)", d.log())
@@ -396,7 +407,7 @@ func (d *daemon) activeServers(ctx context.Context) (servers []int, err error) {
 			}
 		}
 		if len(servers) == 0 && !asked {
-			asked = true
+			asked, d.attempt = true, d.logSize()
 			return false, d.control.startServer(ctx)
 		}
 		return active, nil

@@ -203,7 +203,7 @@ func TestDaemonThatHangs(t *testing.T) {
 
 func TestAnswers(t *testing.T) {
 	for name, test := range map[string]struct{ knob, text, says string }{
-		"no server":      {"barren", "", "the MPS server does not start: another program may use the GPU ("},
+		"no server":      {"barren", "", "the MPS server does not start: another program may use the GPU (/tmp/"},
 		"fault":          {"status", statusFault, "a program has made a fatal error on the GPU"},
 		"slow server":    {"status", statusInitializing, "the MPS server does not start"},
 		"refusal":        {"refuse", "", `answers "Insufficient privileges for UID 0`},
@@ -370,6 +370,28 @@ func TestEnforcement(t *testing.T) {
 			assert.Equal(t, hardware.DefaultMode, m.mode(first))
 		})
 	}
+}
+
+func TestLastWords(t *testing.T) {
+	const before, server = "[2026-11-28 03:47:30.000 Control  1037] Unable to help\n", "[2026-11-28 03:47:33.189 Server  1041] Server failed to recevie command with status 806\n"
+	d := newDaemon(&Enforcer{Config: Config{Root: t.TempDir()}}, first)
+	require.NoError(t, os.MkdirAll(filepath.Dir(d.log()), 0o755))
+	assert.Empty(t, d.lastWords())
+	for name, test := range map[string]struct{ log, want string }{
+		"nothing":        {"", " (see LOG)"},
+		"of clients":     {server, " (see LOG)"},
+		"a server":       {"[2026-11-28 03:47:31.942 Control  1037] Server 1041 exited with status 1\n" + server, " (LOG: Server 1041 exited with status 1)"},
+		"without a date": {"An instance of this daemon is already running\n[2026-11-28 03:47:31.942 Control  1037] NEW UI\n", " (LOG: An instance of this daemon is already running)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(d.log(), []byte(before), 0o600))
+			d.attempt = d.logSize()
+			require.NoError(t, os.WriteFile(d.log(), []byte(before+test.log), 0o600))
+			assert.Equal(t, strings.ReplaceAll(test.want, "LOG", d.log()), d.lastWords())
+		})
+	}
+	require.NoError(t, os.WriteFile(d.log(), []byte(before[:10]+"cannot"), 0o600))
+	assert.Contains(t, d.lastWords(), "cannot", "the log was emptied")
 }
 
 func TestDirectoryThatIsTooLong(t *testing.T) {

@@ -162,7 +162,7 @@ func (c control) setLimits(ctx context.Context, server int, l limits) error {
 	return nil
 }
 
-// client is a process that uses the GPU through a server, 0 where the daemon does not see it.
+// client is a process that uses the GPU through a server; its PID is 0 where the daemon does not see it.
 type client struct{ pid, server int }
 
 // clients returns the client processes.
@@ -206,9 +206,7 @@ func parseClients(answer string) (found []client, ok bool) {
 		if errors.Join(err[:]...) != nil {
 			return nil, false
 		}
-		if !slices.Contains(found, c) {
-			found = append(found, c)
-		}
+		found = append(found, c)
 	}
 	return found, true
 }

@@ -23,7 +23,7 @@ func TestParseClients(t *testing.T) {
 		"nobody":           {"", nil, false},
 		"only a head":      {"PID       ID        SERVER         DEVICE             NAMESPACE      COMMAND", nil, false},
 		"no server":        {"Server not found", nil, false},
-		"two contexts":     {strings.ReplaceAll(table, "671", "672"), []client{{672, 612}}, false},
+		"two contexts":     {strings.ReplaceAll(table, "671", "672"), []client{{672, 612}, {672, 612}}, false},
 		"words in command": {table + "9 7 612 GPU-e 1 python -c x PID", []client{{672, 612}, {671, 612}, {9, 612}}, false},
 		"unseen":           {table + "0 7 612 GPU-e 1 x", []client{{672, 612}, {671, 612}, {0, 612}}, false},
 		"another order":    {"SERVER PID\n1 2", []client{{2, 1}}, false},

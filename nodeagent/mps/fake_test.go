@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 //
 //	die      the daemon ends when it is started, with these words
 //	hang     the daemon takes commands and does not answer
-//	refuse   the daemon takes no settings
+//	refuse   the daemon refuses commands that begin like this
+//	percent  the daemon leaves percentages at this
 //	garbage  the daemon answers this
 //	barren   servers end when they are started
 //	status   the status of servers
@@ -151,8 +152,11 @@ func fakeAnswer(words []string, memory *string, cores *float64, servers map[int]
 		n, _ := strconv.Atoi(words[i])
 		return n
 	}
-	if _, set := knob("refuse"); set && strings.HasPrefix(words[0], "set_") {
+	if prefix, set := knob("refuse"); set && strings.HasPrefix(words[0], prefix) {
 		return "Insufficient privileges for UID 0. Control deamon settings can only be modified by the user who started it or by the root user.\n", false
+	}
+	if percent, set := knob("percent"); set && strings.HasSuffix(words[0], "percentage") {
+		return percent + "\n", false
 	}
 	switch words[0] {
 	case "get_server_list":

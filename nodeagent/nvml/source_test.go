@@ -281,6 +281,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		f.unset("unloaded")
 		_, err = modes.ComputeMode(id(2))
 		assert.NoError(t, err, "the driver is loaded again")
+		assert.Equal(t, 2, modes.lib.opened)
 	})
 	t.Run("an event", func(t *testing.T) {
 		stop()

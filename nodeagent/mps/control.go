@@ -67,10 +67,11 @@ func refused(command, answer string) error {
 // short is the beginning of a text that may be long.
 func short(text string) string {
 	const most = 200
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > most {
-		text = text[:most] + "…"
+		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
-	return strings.ToValidUTF8(text, "\uFFFD")
+	return text
 }
 
 // servers returns the PIDs of the daemon's servers.

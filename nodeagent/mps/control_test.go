@@ -3,6 +3,7 @@ package mps
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -52,7 +53,7 @@ func TestParsePIDs(t *testing.T) {
 }
 
 func FuzzAnswers(f *testing.F) {
-	for _, seed := range []string{"", table, "Server not found", "612\n766", "PID SERVER\n1", "PID\n\n", "SERVER PID\n-1 \xff"} {
+	for _, seed := range []string{"", table, "Server not found", "612\n766", "PID SERVER\n1", "PID\n\n", "SERVER PID\n-1 \xff", strings.Repeat("a\xff", 100)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
@@ -69,5 +70,6 @@ func FuzzAnswers(f *testing.F) {
 		}
 		assert.LessOrEqual(t, len(clients), strings.Count(answer, "\n"))
 		assert.LessOrEqual(t, len(short(answer)), 210)
+		assert.True(t, utf8.ValidString(short(answer)))
 	})
 }

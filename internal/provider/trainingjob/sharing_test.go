@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -40,4 +41,18 @@ func TestPartsOfGPUsThatAreNotEnforced(t *testing.T) {
 	assert.Contains(t, said, "The node agent of "+node+" says: no such program")
 	cli.Write(t, strings.Replace(shared, "pools     = [gpuplan_node_pool.v100.capacity]", "", 1))
 	assert.Contains(t, plan(refused), summary, "it may use all nodes")
+
+	whole := strings.NewReplacer("memory_gib = 4", "gpus = 1", `mode = "shared"`, `mode = "topology"`, "replicas = 4", "replicas = 1", "pools     = [gpuplan_node_pool.v100.capacity]", "").Replace(shared)
+	cli.Write(t, whole)
+	output, _ := cli.Run("plan")
+	assert.NotContains(t, acctest.Unwrapped(output), summary, "it asks for whole GPUs")
+
+	cli.Write(t, strings.Replace(shared, "pools     = [gpuplan_node_pool.v100.capacity]", "", 1))
+	live, err := cloud.Kube.Typed.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	require.NoError(t, err)
+	live.Labels[contract.NodeModeLabel] = "topology"
+	live.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+	cloud.Put(t, live)
+	output, _ = cli.Run("plan")
+	assert.NotContains(t, acctest.Unwrapped(output), summary, "no parts are given there")
 }

@@ -33,9 +33,18 @@ func TestMain(m *testing.M) {
 	case name == controlProgram:
 		os.Exit(fakeInterface())
 	default:
-		os.Exit(m.Run())
+		var err error
+		if folder, err = os.MkdirTemp("", "mps"); err != nil {
+			panic(err)
+		}
+		code := m.Run()
+		_ = os.RemoveAll(folder)
+		os.Exit(code)
 	}
 }
+
+// folder has a folder for each machine of the tests: the name of a test would make the paths of sockets too long.
+var folder string
 
 // knobsVariable names the folder whose files say what is wrong with the fake driver:
 //
@@ -153,7 +162,7 @@ func fakeAnswer(words []string, memory *string, cores *float64, servers map[int]
 		return n
 	}
 	if prefix, set := knob("refuse"); set && strings.HasPrefix(words[0], prefix) {
-		return "Insufficient privileges for UID 0. Control deamon settings can only be modified by the user who started it or by the root user.\n", false
+		return "Insufficient privileges for UID 0.\n", false
 	}
 	if percent, set := knob("percent"); set && strings.HasSuffix(words[0], "percentage") {
 		return percent + "\n", false
@@ -291,8 +300,7 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "mps") // the name of the test would make sockets' paths too long
-	require.NoError(t, err)
+	folder := filepath.Join(folder, strconv.FormatInt(time.Now().UnixNano(), 36))
 	m := &machine{
 		t: t, root: filepath.Join(folder, "run"), knobs: filepath.Join(folder, "knobs"),
 		modes: &modes{of: map[string]hardware.ComputeMode{first: hardware.DefaultMode, second: hardware.DefaultMode}},
@@ -318,7 +326,6 @@ func newMachine(t *testing.T) *machine {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
-		_ = os.RemoveAll(folder)
 	})
 	return m
 }

@@ -138,8 +138,7 @@ func TestOnAGPU(t *testing.T) {
 	reading, err := source.Read(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, reading.Machine.GPUs)
-	root, err := os.MkdirTemp("/run", "mps")
-	require.NoError(t, err)
+	root := fmt.Sprintf("/run/gpuplan-test-%d", os.Getpid())
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	w := &workplace{t: t, probe: probe, uuid: reading.Machine.GPUs[0].UUID, modes: nvml.NewModes(), root: root}
 	before, err := w.modes.ComputeMode(w.uuid)

@@ -239,10 +239,10 @@ func TestAnswers(t *testing.T) {
 	})
 	t.Run("a compute mode that may not be set", func(t *testing.T) {
 		m := newMachine(t)
-		m.modes.refused = errors.New("Insufficient Permissions")
+		m.modes.refused = errors.New("insufficient permissions")
 		e, _ := m.start()
 		_, _, err := e.Edits(first, 2048, 30)
-		assert.ErrorContains(t, err, "Insufficient Permissions")
+		assert.ErrorContains(t, err, "insufficient permissions")
 		assert.Empty(t, m.processes(first).all(), "no GPU is shared that everyone may use")
 	})
 }
@@ -351,7 +351,7 @@ func TestEnforcement(t *testing.T) {
 		"no GPU answers":       {reading(hardware.GPU{}, hardware.GPU{}), nil, false, ""},
 		"MIG":                  {reading(hopper, hardware.GPU{MIG: true}), nil, false, "GPU 4: it is split into MIG devices"},
 		"old GPUs":             {reading(hardware.GPU{ComputeCapability: hardware.ComputeCapability{Major: 6, Minor: 1}}, hopper), nil, false, "GPU 0: its compute capability is 6.1, and MPS limits clients from 7.0 on"},
-		"modes may not be set": {reading(hopper, hopper), errors.New("Insufficient Permissions"), false, "GPU 0: Insufficient Permissions; GPU 4: Insufficient Permissions"},
+		"modes may not be set": {reading(hopper, hopper), errors.New("insufficient permissions"), false, "GPU 0: insufficient permissions; GPU 4: insufficient permissions"},
 		"no program":           {reading(hopper, hopper), nil, true, "nvidia-cuda-mps-control is not on PATH: it comes with the NVIDIA driver; give the agent's container NVIDIA_DRIVER_CAPABILITIES=compute,utility"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -377,7 +377,7 @@ func TestEnforcement(t *testing.T) {
 }
 
 func TestLastWords(t *testing.T) {
-	const before, server = "[2026-11-28 03:47:30.000 Control  1037] Unable to help\n", "[2026-11-28 03:47:33.189 Server  1041] Server failed to recevie command with status 806\n"
+	const before, server = "[2026-11-28 03:47:30.000 Control  1037] Unable to help\n", "[2026-11-28 03:47:33.189 Server  1041] Server failed with status 806\n"
 	d := newDaemon(&Enforcer{Config: Config{Root: t.TempDir()}}, first)
 	require.NoError(t, os.MkdirAll(filepath.Dir(d.log()), 0o755))
 	assert.Empty(t, d.lastWords())

@@ -250,16 +250,18 @@ func TestOnAGPU(t *testing.T) {
 	})
 	t.Run("no longer shared", func(t *testing.T) {
 		require.NoError(t, e.InUse(nil))
-		require.Eventually(t, func() bool { return len(e.States()) == 0 }, time.Minute, 10*time.Millisecond)
-		after, err := w.modes.ComputeMode(w.uuid)
-		require.NoError(t, err)
-		assert.Equal(t, before, after)
+		assert.EventuallyWithT(t, func(t *assert.CollectT) {
+			after, err := w.modes.ComputeMode(w.uuid)
+			require.NoError(t, err)
+			assert.Equal(t, before, after)
+			entries, err := os.ReadDir(root)
+			require.NoError(t, err)
+			assert.Empty(t, entries)
+		}, time.Minute, 10*time.Millisecond)
+		assert.Empty(t, e.States())
 		if before == hardware.DefaultMode {
 			assert.Contains(t, w.at(t).run("whole", nil, nil, 8192, 0.1), "allocated 8192 MiB")
 		}
-		entries, err := os.ReadDir(root)
-		require.NoError(t, err)
-		assert.Empty(t, entries)
 	})
 	stop()
 }

@@ -177,6 +177,22 @@ const (
 	QuotaTreeInForce = "InForce"
 )
 
+// What the device plugins of the node agent use.
+const (
+	// ConfirmedAnnotation on a pod holds the [Confirmation] as JSON.
+	ConfirmedAnnotation = "gpuplan.dev/confirmed"
+	// CDIKind is the kind of the CDI devices by which a container runtime is told the GPUs of a container.
+	CDIKind = "gpuplan.dev/gpu"
+	// VendorCDIKind is that of NVIDIA's own, which have the files of the driver.
+	VendorCDIKind = "nvidia.com/gpu"
+	// VisibleDevicesEnv names to NVIDIA's container runtime the GPUs of a container.
+	VisibleDevicesEnv = "NVIDIA_VISIBLE_DEVICES"
+	// ShareMemoryEnv and DeviceMemoryEnv are what ACK sets in a container with a part of a GPU:
+	// the GiB that it has of each of its GPUs, and those of the whole GPU.
+	ShareMemoryEnv  = "ALIYUN_COM_GPU_MEM_CONTAINER"
+	DeviceMemoryEnv = "ALIYUN_COM_GPU_MEM_DEV"
+)
+
 // What the scheduler writes on a pod together with the binding.
 const (
 	// AllocationAnnotation holds the [Allocation] record as JSON.

@@ -1,0 +1,58 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// ConfirmationVersion is the version of the [Confirmation] that this code writes.
+const ConfirmationVersion = 1
+
+// Confirmation is what the node agent writes on a pod about the GPUs that its containers were given, in
+// the annotation [ConfirmedAnnotation]: the [Allocation] is what the scheduler decided, this is what happened.
+type Confirmation struct {
+	Version int    `json:"version"`
+	Node    string `json:"node"`
+	// Containers are those that were started, by name.
+	Containers map[string]ConfirmedContainer `json:"containers"`
+}
+
+// ConfirmedContainer is what one container was given.
+type ConfirmedContainer struct {
+	// Way is how the runtime was told: [WayCDI].
+	Way string `json:"way"`
+	// GPUs are the UUIDs of the GPUs that the container sees; of a GPU without one, its index.
+	GPUs []string `json:"gpus"`
+	// Shares are the parts of them, where they are not the container's alone, in the same order.
+	Shares []GPUShare `json:"shares,omitempty"`
+	// Unenforced means that nothing keeps the container to its shares.
+	Unenforced bool `json:"unenforced,omitempty"`
+}
+
+// WayCDI: the container runtime has read the GPUs from a CDI specification.
+const WayCDI = "CDI"
+
+// Annotation returns the value of [ConfirmedAnnotation].
+func (c Confirmation) Annotation() (string, error) {
+	c.Version = ConfirmationVersion
+	b, err := json.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("encode the confirmation of GPUs: %w", err)
+	}
+	return string(b), nil
+}
+
+// ConfirmationFrom reads the confirmation from a pod's annotations; ok is false when there is none.
+func ConfirmationFrom(annotations map[string]string) (c Confirmation, ok bool, err error) {
+	raw, ok := annotations[ConfirmedAnnotation]
+	if !ok {
+		return Confirmation{}, false, nil
+	}
+	if err := json.Unmarshal([]byte(raw), &c); err != nil {
+		return Confirmation{}, true, fmt.Errorf("annotation %s is not a confirmation of GPUs: %w", ConfirmedAnnotation, err)
+	}
+	if c.Version != ConfirmationVersion {
+		return Confirmation{}, true, fmt.Errorf("annotation %s has version %d; this program reads version %d", ConfirmedAnnotation, c.Version, ConfirmationVersion)
+	}
+	return c, true, nil
+}

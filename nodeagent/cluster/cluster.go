@@ -60,11 +60,13 @@ type Nodes struct {
 	// ended are the objects that a watch has shown to be gone, the last one of each name.
 	ended   [kinds]map[string]types.UID
 	changed map[string]chan struct{}
+	// followers are the channels of others that follow a node, beside that of Changed.
+	followers map[string][]chan struct{}
 }
 
 // Start follows one node, or all when name is "", until ctx ends.
 func Start(ctx context.Context, client dynamic.Interface, name string) (*Nodes, error) {
-	n := &Nodes{changed: map[string]chan struct{}{}}
+	n := &Nodes{changed: map[string]chan struct{}{}, followers: map[string][]chan struct{}{}}
 	for kind := range kinds {
 		n.objects[kind], n.ended[kind] = map[string]*unstructured.Unstructured{}, map[string]types.UID{}
 		r := resources[kind]
@@ -160,6 +162,15 @@ func (n *Nodes) Changed(node string) <-chan struct{} {
 	return n.signal(node)
 }
 
+// Follow returns a channel of its own for another that follows a node: it receives values as that of Changed does.
+func (n *Nodes) Follow(node string) <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	follower := make(chan struct{}, 1)
+	n.followers[node] = append(n.followers[node], follower)
+	return follower
+}
+
 func (n *Nodes) signal(node string) chan struct{} {
 	if n.changed[node] == nil {
 		n.changed[node] = make(chan struct{}, 1)
@@ -194,9 +205,11 @@ func (n *Nodes) end(kind Kind, obj *unstructured.Unstructured) {
 }
 
 func (n *Nodes) notify(node string) {
-	select {
-	case n.signal(node) <- struct{}{}:
-	default: // a change is already waiting to be looked at
+	for _, channel := range append([]chan struct{}{n.signal(node)}, n.followers[node]...) {
+		select {
+		case channel <- struct{}{}:
+		default: // a change is already waiting to be looked at
+		}
 	}
 }
 

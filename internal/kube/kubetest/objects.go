@@ -66,8 +66,9 @@ func selected(r *http.Request, at, other key, data map[string]any) bool {
 		return false
 	}
 	meta := &unstructured.Unstructured{Object: data}
+	node, _, _ := unstructured.NestedString(data, "spec", "nodeName") // of a pod
 	return byLabel.Matches(labels.Set(meta.GetLabels())) &&
-		byField.Matches(fields.Set{"metadata.name": other.name, "metadata.namespace": other.namespace})
+		byField.Matches(fields.Set{"metadata.name": other.name, "metadata.namespace": other.namespace, "spec.nodeName": node})
 }
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, at key) {

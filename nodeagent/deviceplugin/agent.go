@@ -1,0 +1,249 @@
+// Package deviceplugin gives containers the GPUs that the scheduler has decided: it offers a node's GPUs to the kubelet
+// by the device plugin API, and when a container is about to be created, writes a CDI specification with exactly the
+// GPUs of its pod's allocation record.
+//
+// The kubelet asks a plugin for devices without telling for whom (Allocate), and chooses the devices itself.
+// So the answer is only a name, made of these devices. Right before it creates the container, each time, it calls
+// PreStartContainer with the same devices, and takes what Allocate has answered afterwards
+// (pkg/kubelet/cm/devicemanager, GetDeviceRunContainerOptions). In between, its pod-resources API tells which
+// container has these devices. No pod is ever guessed by what it asks for.
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
+)
+
+const (
+	// firstRetry is how long to wait after the first failure; each further one doubles it, up to lastRetry.
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+	// kubeletSocket is the name of the kubelet's socket in its folder of device plugins.
+	kubeletSocket = "kubelet.sock"
+)
+
+// Agent serves the device plugins of one node. All fields but Enforcer must be set.
+type Agent struct {
+	Client *kube.Client
+	// Nodes is what the cluster has about the node: its mode, and its GPUs as the agent has published them, by the indexes
+	// that records use.
+	Nodes  *cluster.Nodes
+	Node   string
+	Events record.EventRecorder
+	Log    *slog.Logger
+	// PluginDir is the kubelet's folder of device plugins, PodResources the socket of its pod-resources API.
+	PluginDir, PodResources string
+	// CDI is the folder for specifications; VendorCDI are those in which NVIDIA's own may be.
+	CDI       cdi.Dir
+	VendorCDI []string
+	// Root is the root of the folders dev and proc of the node.
+	Root string
+	// Enforcer keeps containers to their parts of GPUs, nil for none.
+	Enforcer Enforcer
+
+	pods      *pods
+	confirmer *confirmer
+	servers   map[string]*server
+	// out are the resources that another plugin offers.
+	out map[string]bool
+	// lost receives when the kubelet has left a server, moved when pods have changed.
+	lost, moved chan struct{}
+}
+
+// Run serves until ctx ends. What fails is tried again; an error means that it cannot begin.
+func (a *Agent) Run(ctx context.Context) error {
+	a.servers, a.out = map[string]*server{}, map[string]bool{}
+	a.lost, a.moved = make(chan struct{}, 1), make(chan struct{}, 1)
+	a.confirmer = newConfirmer(a)
+	followed, err := followPods(ctx, a.Client, a.Node, func() { wake(a.moved) }, a.gone)
+	if err != nil {
+		return err
+	}
+	a.pods = followed
+	go a.confirmer.run(ctx)
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch the kubelet's folder of device plugins: %w", err)
+	}
+	defer func() { _ = watcher.Close() }()
+	if !cache.WaitForCacheSync(ctx.Done(), followed.synced) {
+		return nil
+	}
+	a.removeStale()
+	defer a.stop()
+	changed := a.Nodes.Follow(a.Node)
+	retry := firstRetry
+	look := true
+	for {
+		// Watched before it is looked at, so that nothing is missed in between.
+		err := watcher.Add(a.PluginDir)
+		if err == nil {
+			err = a.reconcile(ctx, look)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		var again <-chan time.Time
+		if err != nil {
+			a.Log.Error("device plugins do not serve yet", "error", err, "retry", retry)
+			again = time.After(retry)
+			retry = min(2*retry, lastRetry)
+		} else {
+			retry = firstRetry
+			if len(a.out) > 0 {
+				again = time.After(lastRetry)
+			}
+		}
+		look = true
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.Events:
+		case err := <-watcher.Errors:
+			a.Log.Warn("the kubelet's folder of device plugins is not watched", "error", err)
+		case <-changed:
+			look = false
+		case <-a.moved:
+			look = false
+		case <-a.lost:
+		case <-again:
+		}
+	}
+}
+
+func (a *Agent) stop() {
+	for _, s := range a.servers {
+		s.stop()
+		_ = os.Remove(s.path)
+	}
+}
+
+// wake has a loop look again.
+func wake(loop chan<- struct{}) {
+	select {
+	case loop <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// gone drops what is left of a pod that was deleted.
+func (a *Agent) gone(uid types.UID) {
+	a.confirmer.forget(uid)
+	if err := a.CDI.RemoveOwned(func(owner string) bool { return owner == string(uid) }); err != nil {
+		a.Log.Warn("CDI specifications of a pod that is gone stay", "error", err)
+	}
+}
+
+// removeStale removes the specifications of pods that have gone while no agent ran.
+func (a *Agent) removeStale() {
+	present := map[string]bool{}
+	for _, pod := range a.pods.list() {
+		present[string(pod.UID)] = true
+	}
+	if err := a.CDI.RemoveOwned(func(owner string) bool { return !present[owner] }); err != nil {
+		a.Log.Warn("CDI specifications of pods that are gone stay", "error", err)
+	}
+}
+
+// hardware returns the node's GPUs as they are published.
+func (a *Agent) hardware() (contract.GPUNodeStatus, bool) {
+	obj := a.Nodes.Get(cluster.GPUNode, a.Node)
+	if obj == nil {
+		return contract.GPUNodeStatus{}, false
+	}
+	var node contract.GPUNode
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &node); err != nil {
+		return contract.GPUNodeStatus{}, false
+	}
+	return node.Status, len(node.Status.GPUs) > 0
+}
+
+// reconcile brings the servers to what the node offers, and registers them with the kubelet that runs. look means
+// that something may have happened to the kubelet, or to other plugins.
+func (a *Agent) reconcile(ctx context.Context, look bool) error {
+	node := a.Nodes.Get(cluster.Node, a.Node)
+	status, known := a.hardware()
+	if node == nil || !known {
+		return nil // a change of either wakes the loop; what is served goes on
+	}
+	resources := offer(placement.Mode(node.GetLabels()[contract.NodeModeLabel]), a.pods.list())
+	for resource, s := range a.servers {
+		if !slices.Contains(resources, resource) {
+			a.Log.Info("no longer offered", "resource", resource)
+			s.stop()
+			_ = os.Remove(s.path)
+			delete(a.servers, resource)
+		}
+	}
+	kubelet, err := os.Lstat(filepath.Join(a.PluginDir, kubeletSocket))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // its appearance wakes the loop
+	}
+	if err != nil {
+		return fmt.Errorf("look for the kubelet: %w", err)
+	}
+	var errs []error
+	for _, resource := range resources {
+		if a.servers[resource] == nil {
+			a.servers[resource] = a.newServer(resource)
+		}
+		errs = append(errs, a.serve(ctx, a.servers[resource], devicesOf(resource, status.GPUs), kubelet, look))
+	}
+	return errors.Join(errs...)
+}
+
+// serve offers a resource, unless another plugin does: then the kubelet would have two that it cannot tell apart.
+func (a *Agent) serve(ctx context.Context, s *server, devices []*pluginapi.Device, kubelet fs.FileInfo, look bool) error {
+	if !look && s.registered(kubelet) {
+		s.set(devices, false)
+		return nil
+	}
+	other, err := a.foreign(ctx, s.resource)
+	if err != nil {
+		return err
+	}
+	s.set(devices, other != "")
+	if other != "" {
+		// The server goes on where it listens: when its stream ended, the kubelet would count the other's devices as gone.
+		if s.kubelet = nil; !a.out[s.resource] {
+			a.out[s.resource] = true
+			text := fmt.Sprintf("Another device plugin offers %s on this node (its devices are like %q): containers get the GPUs that it chooses, not those of their allocation records. Remove it, or leave out --device-plugins", s.resource, other)
+			a.Log.Warn(text)
+			a.Events.Event(a.Nodes.Get(cluster.Node, a.Node), corev1.EventTypeWarning, "DevicePluginStaysOut", text)
+		}
+		return nil
+	}
+	delete(a.out, s.resource)
+	if err := s.listen(); err != nil {
+		return err
+	}
+	if s.registered(kubelet) {
+		return nil
+	}
+	if err := s.register(ctx, filepath.Join(a.PluginDir, kubeletSocket), kubelet); err != nil {
+		return err
+	}
+	a.Log.Info("offered to the kubelet", "resource", s.resource, "devices", len(devices))
+	return nil
+}

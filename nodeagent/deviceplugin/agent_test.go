@@ -1,0 +1,563 @@
+package deviceplugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+)
+
+const nodeName = "cn-local.10.0.1.1"
+
+var (
+	nodeKind    = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
+	podKind     = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	gpuNodeKind = schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
+)
+
+// world is an API server with one node, its kubelet, and the agent's device plugins.
+type world struct {
+	*kubetest.Server
+	t       *testing.T
+	kubelet *fakeKubelet
+	client  *kube.Client
+	events  *record.FakeRecorder
+	agent   *Agent
+	// end ends the agent and waits for it.
+	end func()
+}
+
+// newWorld has a node of four GPUs of 16 GiB each; nothing runs yet.
+func newWorld(t *testing.T, mode string) *world {
+	t.Helper()
+	w := &world{Server: kubetest.Start(t), t: t, kubelet: newKubelet(t)}
+	client, err := kube.New(w.Config())
+	require.NoError(t, err)
+	w.client = client
+	objs, err := deploy.Objects(deploy.Options{Image: "agent"})
+	require.NoError(t, err)
+	w.Put(objs[slices.IndexFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == "CustomResourceDefinition" })])
+	w.mode(mode)
+	w.gpus(func(*contract.GPUNodeStatus) {})
+	return w
+}
+
+func (w *world) mode(mode string) {
+	node := &unstructured.Unstructured{Object: map[string]any{}}
+	node.SetGroupVersionKind(nodeKind)
+	node.SetName(nodeName)
+	node.SetLabels(map[string]string{contract.NodeModeLabel: mode})
+	w.Put(node)
+}
+
+func (w *world) gpus(change func(*contract.GPUNodeStatus)) {
+	w.t.Helper()
+	published := contract.GPUNode{}
+	for i := range 4 {
+		published.Status.GPUs = append(published.Status.GPUs, contract.GPUInfo{
+			Index: i, UUID: fmt.Sprintf("GPU-%d", i), MemoryMiB: 16160, Health: contract.Healthy, PCIBusID: fmt.Sprintf("0000:0A:0%d.0", i),
+		})
+	}
+	change(&published.Status)
+	w.put(gpuNodeKind, nodeName, &published)
+}
+
+func (w *world) put(gvk schema.GroupVersionKind, name string, object any) {
+	w.t.Helper()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	require.NoError(w.t, err)
+	obj := &unstructured.Unstructured{Object: fields}
+	obj.SetGroupVersionKind(gvk)
+	obj.SetName(name)
+	w.Put(obj)
+}
+
+// run starts the agent.
+func (w *world) run(change ...func(*Agent)) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	nodes, err := cluster.Start(ctx, w.client.Dynamic, nodeName)
+	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool { return nodes.Synced() == nil }, time.Minute, time.Millisecond)
+	w.events = record.NewFakeRecorder(100)
+	w.agent = &Agent{
+		Client: w.client, Nodes: nodes, Node: nodeName, Events: w.events, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		PluginDir: w.kubelet.pluginDir(), PodResources: w.kubelet.podResources(), CDI: cdi.Dir(filepath.Join(w.kubelet.dir, "cdi")), Root: w.t.TempDir(),
+	}
+	for _, c := range change {
+		c(w.agent)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- w.agent.Run(ctx) }()
+	w.end = func() {
+		w.t.Helper()
+		cancel()
+		if ended != nil {
+			assert.NoError(w.t, <-ended)
+			ended = nil
+		}
+	}
+	w.t.Cleanup(w.end)
+}
+
+// offers waits until the kubelet has devices of these resources, and of no others.
+func (w *world) offers(want map[string]int) {
+	w.t.Helper()
+	require.EventuallyWithT(w.t, func(t *assert.CollectT) { assert.Equal(t, want, w.kubelet.allocatable()) }, 20*time.Second, 5*time.Millisecond)
+}
+
+// event waits for an event with a text.
+func (w *world) event(text string) {
+	w.t.Helper()
+	for {
+		select {
+		case event := <-w.events.Events:
+			if strings.Contains(event, text) {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			require.Fail(w.t, "no such event", text)
+		}
+	}
+}
+
+type amounts = map[string]int64
+
+func container(name string, asked amounts) corev1.Container {
+	c := corev1.Container{Name: name}
+	c.Resources.Requests = corev1.ResourceList{}
+	for resourceName, n := range asked {
+		c.Resources.Requests[corev1.ResourceName(resourceName)] = *resource.NewQuantity(n, resource.DecimalSI)
+	}
+	return c
+}
+
+// pod makes a bound pod with its record, nil for none.
+func (w *world) pod(name string, record *contract.Allocation, containers ...corev1.Container) *corev1.Pod {
+	w.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	p.Spec.NodeName = nodeName
+	for _, c := range containers {
+		if strings.HasPrefix(c.Name, "init") {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+			continue
+		}
+		p.Spec.Containers = append(p.Spec.Containers, c)
+	}
+	if record != nil {
+		if record.Node == "" {
+			record.Node = nodeName
+		}
+		annotations, err := record.Annotations()
+		require.NoError(w.t, err)
+		p.Annotations = annotations
+	}
+	w.put(podKind, name, p)
+	return p
+}
+
+// spec reads the specification of a CDI device as a runtime would find it, nil when there is none.
+func (w *world) spec(g *given) map[string]any {
+	w.t.Helper()
+	files, err := filepath.Glob(filepath.Join(string(w.agent.CDI), "*.json"))
+	require.NoError(w.t, err)
+	var found map[string]any
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // removed meanwhile
+		}
+		require.NoError(w.t, err)
+		var spec struct {
+			Kind    string
+			Devices []struct {
+				Name           string
+				ContainerEdits map[string]any
+			}
+		}
+		require.NoError(w.t, json.Unmarshal(text, &spec))
+		if spec.Kind+"="+spec.Devices[0].Name == cdi.Qualified(cdi.Name(g.resource, g.ids)) {
+			require.Nil(w.t, found, "a device in two files")
+			found = spec.Devices[0].ContainerEdits
+		}
+	}
+	return found
+}
+
+// confirmed waits for what a pod's annotation says of a container.
+func (w *world) confirmed(pod, container string, want contract.ConfirmedContainer) {
+	w.t.Helper()
+	require.EventuallyWithT(w.t, func(t *assert.CollectT) {
+		live, err := w.client.Typed.CoreV1().Pods("default").Get(context.Background(), pod, metav1.GetOptions{})
+		if !assert.NoError(t, err) {
+			return
+		}
+		c, _, err := contract.ConfirmationFrom(live.Annotations)
+		assert.NoError(t, err)
+		assert.Equal(t, nodeName, c.Node)
+		assert.Equal(t, want, c.Containers[container])
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+const gpu = contract.ResourceTopologyGPU
+
+func recordOf(indexes ...int) *contract.Allocation {
+	return &contract.Allocation{GPUs: indexes, Visible: indexes}
+}
+
+// Two equal pods: whichever devices the kubelet chooses, each gets the GPUs of its own record.
+func TestContainersGetTheirRecord(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+
+	one := w.pod("one", recordOf(0, 3), container("main", amounts{gpu: 2}))
+	two := w.pod("two", recordOf(1, 2), container("a", amounts{gpu: 1}), container("b", amounts{gpu: 1}))
+	first := w.kubelet.admit(one, "main", gpu, 2)
+	answer := w.kubelet.allocate(first)
+	assert.Equal(t, map[string]string{"NVIDIA_VISIBLE_DEVICES": "void"}, answer.Envs, "where the runtime knows no CDI")
+	require.Len(t, answer.CdiDevices, 1)
+	assert.Equal(t, cdi.Qualified(cdi.Name(gpu, first.ids)), answer.CdiDevices[0].Name)
+	assert.Nil(t, w.spec(first), "nobody knows yet for whom the devices are")
+	a, b := w.kubelet.admit(two, "a", gpu, 1), w.kubelet.admit(two, "b", gpu, 1)
+
+	require.NoError(t, w.kubelet.prestart(b))
+	require.NoError(t, w.kubelet.prestart(first))
+	require.NoError(t, w.kubelet.prestart(a))
+	for g, want := range map[*given]string{first: "GPU-0,GPU-3", a: "GPU-1", b: "GPU-2"} {
+		assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=" + want}}, w.spec(g), g.container)
+	}
+	w.confirmed("one", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-0", "GPU-3"}})
+	w.confirmed("two", "a", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-1"}})
+	w.confirmed("two", "b", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
+
+	// An agent that starts again goes on with what is on the pod, and keeps the specifications of those that are there.
+	w.end()
+	w.Remove(podKind, "default", "one")
+	w.run()
+	require.Eventually(t, func() bool { return w.spec(first) == nil }, 20*time.Second, time.Millisecond, "its pod went meanwhile")
+	w.offers(map[string]int{gpu: 4})
+	assert.NotNil(t, w.spec(b))
+	require.NoError(t, w.kubelet.prestart(a))
+	w.confirmed("two", "b", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
+	w.Remove(podKind, "default", "two")
+	require.Eventually(t, func() bool { return w.spec(a) == nil && w.spec(b) == nil }, 20*time.Second, time.Millisecond)
+}
+
+func TestRefusals(t *testing.T) {
+	main := container("main", amounts{gpu: 1})
+	for name, test := range map[string]struct {
+		record *contract.Allocation
+		change func(*corev1.Pod)
+		status func(*contract.GPUNodeStatus)
+		want   string
+	}{
+		"no record":      {want: "no GPU for container main: the pod has no allocation record: pods that ask for aliyun.com/gpu need the schedulerName gpuplan-scheduler"},
+		"another node's": {record: &contract.Allocation{Node: "other", GPUs: []int{1}}, want: `the allocation record is for node "other", and this is ` + nodeName},
+		"too few":        {record: &contract.Allocation{}, want: "container main asks for 1 GPUs, and the allocation record has 0 GPUs left of 0 GPUs"},
+		"too many":       {record: recordOf(1, 2), want: "the pod asks for 1 GPUs, and the allocation record has 2 GPUs"},
+		"no such GPU":    {record: recordOf(7), want: "has no GPU 7"},
+		"unreadable":     {record: recordOf(1), change: func(p *corev1.Pod) { p.Annotations[contract.AllocationAnnotation] = "{" }, want: "is not an allocation record"},
+		"gone from the driver": {record: recordOf(1), status: func(s *contract.GPUNodeStatus) { s.DriverVersion = "580" },
+			want: "GPU 1 GPU-1 has gone from the driver"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "topology")
+			if test.status != nil {
+				w.gpus(test.status)
+			}
+			w.kubelet.start()
+			w.run()
+			w.offers(map[string]int{gpu: 4})
+			p := w.pod("p", test.record, main)
+			if test.change != nil {
+				test.change(p)
+				w.put(podKind, "p", p)
+			}
+			g := w.kubelet.admit(p, "main", gpu, 1)
+			require.ErrorContains(t, w.kubelet.prestart(g), test.want)
+			w.event("GPUsRefused")
+			assert.Nil(t, w.spec(g), "never another GPU")
+		})
+	}
+}
+
+// A pod of the same name as one that was deleted gets its own GPUs, although the kubelet gives it the same devices, and
+// nothing is left of the other's.
+func TestSameNameAndDevices(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	g := w.kubelet.admit(w.pod("p", recordOf(0), container("main", amounts{gpu: 1})), "main", gpu, 1)
+	w.kubelet.allocate(g)
+	require.NoError(t, w.kubelet.prestart(g))
+	next := w.pod("p", recordOf(2), container("main", amounts{gpu: 1}))
+	next.UID = "uid-next"
+	w.put(podKind, "p", next)
+	w.kubelet.allocate(g)
+	assert.Nil(t, w.spec(g), "a runtime that was slow to see the new one would take the old one")
+	require.NoError(t, w.kubelet.prestart(g))
+	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-2"}}, w.spec(g))
+	w.confirmed("p", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
+}
+
+func TestInitContainers(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	p := w.pod("p", recordOf(0, 2, 3), container("init", amounts{gpu: 3}), container("main", amounts{gpu: 2}))
+	first := w.kubelet.admit(p, "init", gpu, 3)
+	first.plain = true
+	main := w.kubelet.admit(p, "main", gpu, 2, first.ids[:2]...)
+	require.NoError(t, w.kubelet.prestart(first))
+	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-0,GPU-2,GPU-3"}}, w.spec(first))
+	require.NoError(t, w.kubelet.prestart(main))
+	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-0,GPU-2"}}, w.spec(main))
+	w.confirmed("p", "init", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-0", "GPU-2", "GPU-3"}})
+
+	alone := w.kubelet.admit(p, "init", gpu, 1)
+	alone.plain = true
+	require.ErrorContains(t, w.kubelet.prestart(alone), "the kubelet does not tell which container has these devices")
+}
+
+// enforcer is an [Enforcer] with a knob.
+type enforcer struct{ refuses error }
+
+func (e enforcer) Edits(uuid string, memoryMiB, corePercent int64) ([]string, []Mount, error) {
+	env := []string{"PIPE=/run/" + uuid, fmt.Sprintf("LIMIT=%dM", memoryMiB), fmt.Sprintf("PERCENT=%d", corePercent)}
+	return env, []Mount{{HostPath: "/run/" + uuid, ContainerPath: "/mps", Options: []string{"bind", "ro"}}}, e.refuses
+}
+
+func TestShares(t *testing.T) {
+	const memory, core = contract.ResourceGPUMemory, contract.ResourceCorePercent
+	offered := map[string]int{memory: 60, core: 400, contract.ResourceGPUCount: 4}
+	asks := container("main", amounts{memory: 4, core: 30})
+	share := contract.GPUShare{GPU: 2, MemoryGiB: 4, CorePercent: 30}
+	start := func(w *world, p *corev1.Pod) (memoryErr, coreErr error, env []any, mounts any) {
+		m, c := w.kubelet.admit(p, "main", memory, 4), w.kubelet.admit(p, "main", core, 30)
+		memoryErr, coreErr = w.kubelet.prestart(m), w.kubelet.prestart(c)
+		assert.Equal(t, w.spec(m), w.spec(c), "the same by either resource")
+		env, _ = w.spec(m)["env"].([]any)
+		return memoryErr, coreErr, env, w.spec(m)["mounts"]
+	}
+	acs := []any{"NVIDIA_VISIBLE_DEVICES=GPU-2", "ALIYUN_COM_GPU_MEM_CONTAINER=4", "ALIYUN_COM_GPU_MEM_DEV=15"}
+
+	w := newWorld(t, "core_mem")
+	w.kubelet.start()
+	w.run()
+	w.offers(offered)
+	count := w.kubelet.allocate(&given{resource: contract.ResourceGPUCount, ids: []string{"gpuplan-0"}})
+	assert.Empty(t, count.CdiDevices, "it is only a number")
+	e1, e2, env, mounts := start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
+	require.NoError(t, errors.Join(e1, e2))
+	assert.Equal(t, acs, env)
+	assert.Nil(t, mounts)
+	w.confirmed("p", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}, Shares: []contract.GPUShare{share}, Unenforced: true})
+
+	w = newWorld(t, "core_mem")
+	w.kubelet.start()
+	w.run(func(a *Agent) { a.Enforcer = enforcer{} })
+	w.offers(offered)
+	e1, e2, env, mounts = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
+	require.NoError(t, errors.Join(e1, e2))
+	assert.ElementsMatch(t, append(acs, "PIPE=/run/GPU-2", "LIMIT=4096M", "PERCENT=30"), env)
+	assert.Equal(t, []any{map[string]any{"hostPath": "/run/GPU-2", "containerPath": "/mps", "options": []any{"bind", "ro"}}}, mounts)
+	w.confirmed("p", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}, Shares: []contract.GPUShare{share}})
+	both := w.pod("both", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 0, MemoryGiB: 2}, {GPU: 1, MemoryGiB: 2}}}, container("main", amounts{memory: 4}))
+	require.ErrorContains(t, w.kubelet.prestart(w.kubelet.admit(both, "main", memory, 4)), "parts of GPUs 0 and 1 cannot both be enforced in one container: they need another PIPE each")
+
+	w = newWorld(t, "core_mem")
+	w.kubelet.start()
+	w.run(func(a *Agent) { a.Enforcer = enforcer{refuses: errors.New("MPS is down")} })
+	w.offers(offered)
+	e1, e2, _, _ = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
+	require.ErrorContains(t, e1, "its part of GPU 2 cannot be enforced: MPS is down")
+	require.ErrorContains(t, e2, "MPS is down")
+}
+
+// In mode default the scheduler only counts: the kubelet's choice is what the container gets.
+func TestModeDefault(t *testing.T) {
+	w := newWorld(t, "default")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{contract.ResourceDefaultGPU: 4})
+	g := w.kubelet.admit(w.pod("p", nil, container("main", amounts{contract.ResourceDefaultGPU: 2})), "main", contract.ResourceDefaultGPU, 2)
+	assert.Equal(t, []string{"gpuplan-3", "gpuplan-2"}, g.ids)
+	require.NoError(t, w.kubelet.prestart(g))
+	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-2,GPU-3"}}, w.spec(g))
+}
+
+// The device nodes are those that the driver says, not those of NVML's index; NVIDIA's own specification is used where
+// there is one.
+func TestDeviceNodes(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.gpus(func(s *contract.GPUNodeStatus) { s.DriverVersion = "580" })
+	w.kubelet.start()
+	vendor := t.TempDir()
+	w.run(func(a *Agent) { a.VendorCDI = []string{vendor} })
+	for file, text := range map[string]string{
+		"proc/driver/nvidia/gpus/0000:0a:01.0/information": "Model: \t\t X\nDevice Minor: \t 6\n",
+		"dev/nvidiactl": "", "dev/nvidia-uvm": "",
+	} {
+		path := filepath.Join(w.agent.Root, file)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	w.offers(map[string]int{gpu: 4})
+	g := w.kubelet.admit(w.pod("p", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
+	require.NoError(t, w.kubelet.prestart(g))
+	path := func(p string) any { return map[string]any{"path": p} }
+	assert.Equal(t, map[string]any{
+		"env":         []any{"NVIDIA_VISIBLE_DEVICES=GPU-1"},
+		"deviceNodes": []any{path("/dev/nvidia6"), path("/dev/nvidiactl"), path("/dev/nvidia-uvm")},
+	}, w.spec(g))
+
+	require.NoError(t, os.WriteFile(filepath.Join(vendor, "nvidia.json"), []byte(`{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu",
+		"containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"], "mounts": [{"hostPath": "/lib/libcuda.so", "containerPath": "/lib/libcuda.so"}]},
+		"devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia6"}]}}]}`), 0o600))
+	require.NoError(t, w.kubelet.prestart(g))
+	assert.Equal(t, map[string]any{
+		"env":         []any{"NVIDIA_VISIBLE_DEVICES=GPU-1", "NVIDIA_VISIBLE_DEVICES=void"},
+		"deviceNodes": []any{path("/dev/nvidia6")},
+		"mounts":      []any{map[string]any{"hostPath": "/lib/libcuda.so", "containerPath": "/lib/libcuda.so"}},
+	}, w.spec(g), "the last one counts")
+}
+
+func TestKubeletRestarts(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.run() // before the kubelet: there is no folder
+	w.kubelet.start()
+	w.offers(map[string]int{gpu: 4})
+	assert.Equal(t, 1, w.kubelet.registered(gpu))
+
+	w.kubelet.stop()
+	w.kubelet.start()
+	w.offers(map[string]int{gpu: 4})
+
+	w.kubelet.stop()
+	w.kubelet.refuses = errors.New("not yet")
+	w.kubelet.listen() // it does not empty the folder
+	require.Eventually(t, func() bool { return w.kubelet.refused() > 0 }, 20*time.Second, time.Millisecond)
+	w.kubelet.mu.Lock()
+	w.kubelet.refuses = nil
+	w.kubelet.mu.Unlock()
+	w.offers(map[string]int{gpu: 4})
+
+	g := w.kubelet.admit(w.pod("p", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
+	require.NoError(t, w.kubelet.prestart(g))
+
+	// A kubelet that does not tell who has the devices lets no container start with GPUs, and one that tells again does.
+	w.kubelet.mu.Lock()
+	w.kubelet.hangs = make(chan struct{})
+	w.kubelet.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, w.agent.start(ctx, gpu, g.ids), "ask the kubelet")
+	w.kubelet.mu.Lock()
+	close(w.kubelet.hangs)
+	w.kubelet.mu.Unlock()
+	require.NoError(t, w.kubelet.prestart(g))
+}
+
+func TestHealthAndMode(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[1].Health = contract.Unhealthy })
+	w.offers(map[string]int{gpu: 3})
+	w.gpus(func(*contract.GPUNodeStatus) {})
+	w.offers(map[string]int{gpu: 4})
+
+	// The mode changes when the last pod that uses GPUs by the one before has ended.
+	p := w.pod("p", recordOf(1), container("main", amounts{gpu: 1}))
+	require.Eventually(t, func() bool { return len(w.agent.pods.list()) == 1 }, 20*time.Second, time.Millisecond)
+	g := w.kubelet.admit(p, "main", gpu, 1)
+	w.mode("share")
+	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs = s.GPUs[:3] })
+	w.offers(map[string]int{gpu: 3})
+	require.NoError(t, w.kubelet.prestart(g), "its containers can start again")
+	p.Status.Phase = corev1.PodSucceeded
+	w.put(podKind, "p", p)
+	w.offers(map[string]int{contract.ResourceGPUMemory: 45, contract.ResourceGPUCount: 3})
+	w.mode("mig")
+	w.offers(map[string]int{})
+}
+
+func TestAnotherPlugin(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.kubelet.stranger(gpu, 8)
+	w.run()
+	w.event("DevicePluginStaysOut Another device plugin offers aliyun.com/gpu on this node")
+	assert.Zero(t, w.kubelet.registered(gpu))
+
+	// It goes.
+	w.kubelet.offer(gpu, nil)
+	require.NoError(t, os.Remove(filepath.Join(w.kubelet.pluginDir(), "other.sock")))
+	w.offers(map[string]int{gpu: 4})
+
+	// One that comes later is left alone, too: no device of ours reaches the kubelet for it.
+	w.kubelet.stranger(gpu, 8)
+	w.event("DevicePluginStaysOut")
+	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[1].Health = contract.Unhealthy })
+	require.Never(t, func() bool { return w.kubelet.allocatable()[gpu] != 8 }, 200*time.Millisecond, 5*time.Millisecond)
+}
+
+func TestOffer(t *testing.T) {
+	asks := func(name string) *corev1.Pod {
+		p := &corev1.Pod{}
+		p.Spec.Containers = []corev1.Container{container("c", amounts{name: 1, "cpu": 1})}
+		return p
+	}
+	const memory, core, count = contract.ResourceGPUMemory, contract.ResourceCorePercent, contract.ResourceGPUCount
+	for name, test := range map[string]struct {
+		mode string
+		pods []*corev1.Pod
+		want []string
+	}{
+		"no label":                   {"", nil, []string{contract.ResourceDefaultGPU}},
+		"default":                    {"default", nil, []string{contract.ResourceDefaultGPU}},
+		"topology":                   {"topology", []*corev1.Pod{asks(gpu)}, []string{gpu}},
+		"mps":                        {"mps", nil, []string{memory, count}},
+		"core_mem":                   {"core_mem", []*corev1.Pod{asks(memory)}, []string{memory, count, core}},
+		"mig":                        {"mig", nil, nil},
+		"of the mode before":         {"share", []*corev1.Pod{asks("cpu"), asks(contract.ResourceDefaultGPU)}, []string{contract.ResourceDefaultGPU}},
+		"cores of the mode before":   {"share", []*corev1.Pod{asks(memory), asks(core)}, []string{memory, count, core}},
+		"memory of the mode before":  {"topology", []*corev1.Pod{asks(memory)}, []string{memory, count}},
+		"both of the mode before":    {"topology", []*corev1.Pod{asks(memory), asks(core)}, []string{memory, count, core}},
+		"a mode that is not offered": {"mig", []*corev1.Pod{asks(gpu)}, []string{gpu}},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, offer(placement.Mode(test.mode), test.pods)) })
+	}
+}

@@ -1,0 +1,221 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/split"
+)
+
+// Enforcer keeps containers to their parts of GPUs.
+type Enforcer interface {
+	// Edits returns what a container needs that may use so much of a GPU; a core percentage of 0 is no limit.
+	Edits(uuid string, memoryMiB, corePercent int64) (env []string, mounts []Mount, err error)
+}
+
+// Mount is a bind mount of a path of the node into a container.
+type Mount struct {
+	HostPath, ContainerPath string
+	Options                 []string
+}
+
+// start gives the container that is about to be created with devices of a resource the GPUs of its pod's record, or
+// says why it gets none: the kubelet shows that in the pod's events, and tries again.
+func (a *Agent) start(ctx context.Context, resource string, ids []string) error {
+	to, err := a.recipientOf(ctx, resource, ids)
+	if err != nil {
+		a.Log.Error("a container is not given GPUs", "error", err)
+		return err
+	}
+	pod, err := a.pods.get(ctx, to.pod)
+	if err != nil {
+		a.Log.Error("a container is not given GPUs", "pod", to.pod, "container", to.container, "error", err)
+		return err
+	}
+	if to.container == "" {
+		to.container = initContainer(pod, resource, len(ids))
+	}
+	given, err := a.give(pod, to.container, resource, ids)
+	if err != nil {
+		err = fmt.Errorf("no GPU for container %s: %w", to.container, err)
+		a.Log.Error("a container is not given GPUs", "pod", to.pod, "error", err)
+		a.Events.Event(pod, corev1.EventTypeWarning, "GPUsRefused", err.Error())
+		return err
+	}
+	a.Log.Info("a container is given its GPUs", "pod", to.pod, "container", to.container, "gpus", given.GPUs, "shares", given.Shares, "unenforced", given.Unenforced)
+	a.confirmer.add(pod, to.container, given)
+	return nil
+}
+
+// initContainer is the last init container, sidecars aside, that asks for so much of a resource: those that ask for the
+// same have the same GPUs.
+func initContainer(pod *corev1.Pod, resource string, n int) (name string) {
+	for _, c := range pod.Spec.InitContainers {
+		if asked := c.Resources.Requests[corev1.ResourceName(resource)]; !split.Sidecar(c) && asked.Value() == int64(n) {
+			name = c.Name
+		}
+	}
+	return name
+}
+
+// give writes the specification with the container's GPUs.
+func (a *Agent) give(pod *corev1.Pod, container, resource string, ids []string) (contract.ConfirmedContainer, error) {
+	given := contract.ConfirmedContainer{Way: contract.WayCDI}
+	part, err := a.partOf(pod, container, resource, ids)
+	if err != nil {
+		return given, err
+	}
+	status, ok := a.hardware()
+	if !ok {
+		return given, errors.New("the GPUs of the node are not known yet")
+	}
+	for _, share := range part.Shares {
+		part.GPUs = append(part.GPUs, share.GPU)
+	}
+	gpus := make([]contract.GPUInfo, len(part.GPUs))
+	for i, index := range part.GPUs {
+		at := slices.IndexFunc(status.GPUs, func(info contract.GPUInfo) bool { return info.Index == index })
+		if at < 0 {
+			return given, fmt.Errorf("node %s has no GPU %d", a.Node, index)
+		}
+		gpus[i] = status.GPUs[at]
+		given.GPUs = append(given.GPUs, identity(gpus[i]))
+	}
+	edits, version := cdi.Edits{}, ""
+	edits.Env(contract.VisibleDevicesEnv + "=" + strings.Join(given.GPUs, ","))
+	if status.DriverVersion != "" { // not simulated
+		if version, err = a.driver(edits, gpus); err != nil {
+			return given, err
+		}
+	}
+	if given.Shares = part.Shares; len(part.Shares) > 0 {
+		given.Unenforced = a.Enforcer == nil
+		if err := a.enforce(edits, gpus, part.Shares); err != nil {
+			return given, err
+		}
+	}
+	return given, a.CDI.Write(cdi.Name(resource, ids), string(pod.UID), version, edits)
+}
+
+// partOf is what a container has of the pod's record. In mode default the record names no GPUs: there the kubelet chooses.
+func (a *Agent) partOf(pod *corev1.Pod, container, resource string, ids []string) (split.Part, error) {
+	if pod.Spec.NodeName != a.Node {
+		return split.Part{}, fmt.Errorf("the pod is bound to node %q, and this is %s", pod.Spec.NodeName, a.Node)
+	}
+	if resource == contract.ResourceDefaultGPU {
+		indexes, err := indexesOf(ids)
+		return split.Part{GPUs: indexes}, err
+	}
+	record, ok, err := contract.AllocationFrom(pod.Annotations)
+	switch {
+	case err != nil:
+		return split.Part{}, err
+	case !ok:
+		return split.Part{}, fmt.Errorf("the pod has no allocation record: pods that ask for %s need the schedulerName %s", resource, contract.SchedulerName)
+	case record.Node != a.Node:
+		return split.Part{}, fmt.Errorf("the allocation record is for node %q, and this is %s", record.Node, a.Node)
+	}
+	parts, err := split.Pod(&pod.Spec, record)
+	if err != nil {
+		return split.Part{}, err
+	}
+	part := parts[container]
+	if part.Empty() {
+		return part, fmt.Errorf("the allocation record has nothing of %s for it", resource)
+	}
+	return part, nil
+}
+
+// identity is how NVIDIA's container runtime knows a GPU.
+func identity(info contract.GPUInfo) string {
+	if info.UUID != "" {
+		return info.UUID
+	}
+	return strconv.Itoa(info.Index)
+}
+
+// driver adds the device nodes of GPUs, and what NVIDIA's own specification has for them beside, where there is one: it
+// also tells NVIDIA's runtime by the environment that nothing is left for it to do. version is what the edits need.
+func (a *Agent) driver(edits cdi.Edits, gpus []contract.GPUInfo) (version string, err error) {
+	var paths []string
+	for _, info := range gpus {
+		path, err := a.deviceNode(info)
+		if err != nil {
+			return "", err
+		}
+		paths = append(paths, path)
+	}
+	if vendor, version, ok := cdi.Vendor(a.VendorCDI, paths); ok {
+		edits.Add(vendor)
+		return version, nil
+	}
+	for _, path := range paths {
+		edits.DeviceNode(path)
+	}
+	for _, name := range []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"} {
+		if _, err := os.Stat(filepath.Join(a.Root, "dev", name)); err == nil {
+			edits.DeviceNode("/dev/" + name)
+		}
+	}
+	return "", nil
+}
+
+// deviceNode is the path of a GPU's device node. Its number is the driver's minor number, which may be another than the
+// index of NVML; the driver tells it by PCI address.
+func (a *Agent) deviceNode(info contract.GPUInfo) (string, error) {
+	file := filepath.Join(a.Root, "proc/driver/nvidia/gpus", strings.ToLower(info.PCIBusID), "information")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("GPU %d %s has gone from the driver: %w", info.Index, info.UUID, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "Device Minor" {
+			minor, err := strconv.ParseUint(strings.TrimSpace(value), 10, 16)
+			if err != nil {
+				return "", fmt.Errorf("%s: the minor number of GPU %d is %q", file, info.Index, value)
+			}
+			return fmt.Sprintf("/dev/nvidia%d", minor), nil
+		}
+	}
+	return "", fmt.Errorf("%s does not tell the minor number of GPU %d", file, info.Index)
+}
+
+// enforce adds what ACK sets in containers with parts of GPUs, and what keeps them to these.
+func (a *Agent) enforce(edits cdi.Edits, gpus []contract.GPUInfo, shares []contract.GPUShare) error {
+	least, device := shares[0].MemoryGiB, gpus[0].MemoryMiB
+	env := map[string]string{}
+	for i, share := range shares {
+		least, device = min(least, share.MemoryGiB), min(device, gpus[i].MemoryMiB)
+		if a.Enforcer == nil {
+			continue
+		}
+		set, mounts, err := a.Enforcer.Edits(gpus[i].UUID, share.MemoryGiB<<10, share.CorePercent)
+		if err != nil {
+			return fmt.Errorf("its part of GPU %d cannot be enforced: %w", share.GPU, err)
+		}
+		for _, entry := range set {
+			name, value, _ := strings.Cut(entry, "=")
+			if other, ok := env[name]; ok && other != value {
+				return fmt.Errorf("parts of GPUs %d and %d cannot both be enforced in one container: they need another %s each", shares[0].GPU, share.GPU, name)
+			} else if !ok {
+				env[name] = value
+				edits.Env(entry)
+			}
+		}
+		for _, m := range mounts {
+			edits.Mount(m.HostPath, m.ContainerPath, m.Options)
+		}
+	}
+	edits.Env(fmt.Sprintf("%s=%d", contract.ShareMemoryEnv, least), fmt.Sprintf("%s=%d", contract.DeviceMemoryEnv, device>>10))
+	return nil
+}

@@ -1,0 +1,116 @@
+package deviceplugin
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+)
+
+// resourcesOf are the extended resources by which a node in a mode offers its GPUs.
+func resourcesOf(mode placement.Mode) []string {
+	switch {
+	case mode == placement.ModeDefault || mode == placement.ModeNone: // ACK's default
+		return []string{contract.ResourceDefaultGPU}
+	case mode == placement.ModeTopology:
+		return []string{contract.ResourceTopologyGPU}
+	case mode == placement.ModeCoreMem:
+		return []string{contract.ResourceGPUMemory, contract.ResourceGPUCount, contract.ResourceCorePercent}
+	case mode.Shared():
+		return []string{contract.ResourceGPUMemory, contract.ResourceGPUCount}
+	}
+	return nil
+}
+
+// offer is what a node offers: what its mode says, but as long as pods run that use another resource, what the mode of
+// that says, so that their containers can start again and no GPU is counted twice.
+func offer(mode placement.Mode, pods []*corev1.Pod) []string {
+	wanted := resourcesOf(mode)
+	var used []string
+	for _, pod := range pods {
+		if inventory.Finished(pod) {
+			continue
+		}
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for _, c := range list {
+				for name, quantity := range c.Resources.Requests {
+					if quantity.Sign() > 0 {
+						used = append(used, string(name))
+					}
+				}
+			}
+		}
+	}
+	for _, other := range []struct {
+		resource string
+		mode     placement.Mode
+	}{
+		{contract.ResourceDefaultGPU, placement.ModeDefault},
+		{contract.ResourceTopologyGPU, placement.ModeTopology},
+		{contract.ResourceCorePercent, placement.ModeCoreMem}, // offers memory, too
+		{contract.ResourceGPUMemory, placement.ModeShare},
+	} {
+		if slices.Contains(used, other.resource) && !slices.Contains(wanted, other.resource) {
+			return resourcesOf(other.mode)
+		}
+	}
+	return wanted
+}
+
+// idPrefix begins the IDs of our devices, so that they are told from those of other plugins. The IDs are only counted,
+// but for those of [contract.ResourceDefaultGPU]: the GPUs of a container are those of the pod's record, whichever
+// devices the kubelet has chosen.
+const idPrefix = "gpuplan-"
+
+// devicesOf are the devices of a resource: one per GPU, GiB of its memory, or hundredth of it.
+func devicesOf(resource string, gpus []contract.GPUInfo) []*pluginapi.Device {
+	var devices []*pluginapi.Device
+	for _, info := range gpus {
+		health := pluginapi.Unhealthy
+		if info.Health == contract.Healthy {
+			health = pluginapi.Healthy
+		}
+		id := idPrefix + strconv.Itoa(info.Index)
+		switch resource {
+		case contract.ResourceGPUMemory:
+			devices = append(devices, units(id, health, int(info.MemoryMiB/1024))...)
+		case contract.ResourceCorePercent:
+			devices = append(devices, units(id, health, 100)...)
+		default:
+			devices = append(devices, &pluginapi.Device{ID: id, Health: health})
+		}
+	}
+	return devices
+}
+
+func units(id, health string, n int) []*pluginapi.Device {
+	devices := make([]*pluginapi.Device, n)
+	for i := range devices {
+		devices[i] = &pluginapi.Device{ID: fmt.Sprintf("%s-%d", id, i), Health: health}
+	}
+	return devices
+}
+
+// indexesOf are the GPUs of devices, ascending.
+func indexesOf(ids []string) ([]int, error) {
+	var indexes []int
+	for _, id := range ids {
+		index, err := strconv.Atoi(strings.TrimPrefix(id, idPrefix))
+		if err != nil || !strings.HasPrefix(id, idPrefix) {
+			return nil, fmt.Errorf("device %q is none of this plugin", id)
+		}
+		indexes = append(indexes, index)
+	}
+	slices.Sort(indexes)
+	return indexes, nil
+}
+
+// givesGPUs reports whether devices of a resource stand for GPUs in a container; the number of GPUs is only told.
+func givesGPUs(resource string) bool { return resource != contract.ResourceGPUCount }

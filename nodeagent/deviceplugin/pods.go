@@ -1,0 +1,86 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
+)
+
+// liveTimeout bounds the wait for the API server's answer about one pod, within the 30 seconds that the kubelet waits.
+const liveTimeout = 5 * time.Second
+
+// pods are those of one node, by a watch.
+type pods struct {
+	client *kube.Client
+	store  cache.Store
+	synced cache.InformerSynced
+}
+
+// followPods follows the pods of a node until ctx ends; changed is called after each change, and gone with each pod
+// that is deleted.
+func followPods(ctx context.Context, client *kube.Client, node string, changed func(), gone func(types.UID)) (*pods, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithTransform(follow.Trim),
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
+			follow.Latest(options)
+			options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+		}))
+	informer := factory.Core().V1().Pods().Informer()
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(any, any) { changed() },
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if pod, ok := obj.(*corev1.Pod); ok {
+				gone(pod.UID)
+			}
+			changed()
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("follow the pods of node %s: %w", node, err)
+	}
+	go informer.RunWithContext(ctx)
+	return &pods{client: client, store: informer.GetStore(), synced: registration.HasSynced}, nil
+}
+
+// list returns the pods of the node.
+func (p *pods) list() (list []*corev1.Pod) {
+	for _, obj := range p.store.List() {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			list = append(list, pod)
+		}
+	}
+	return list
+}
+
+// get returns a pod as the API server has it now: the watch may still have one of the same name that was deleted, with
+// another record. Where the API server does not answer it is the watch's, so that containers can start again meanwhile.
+func (p *pods) get(ctx context.Context, name types.NamespacedName) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	pod, err := p.client.Typed.CoreV1().Pods(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if err == nil {
+		return pod, nil
+	}
+	if kube.IsNotFound(err) {
+		return nil, fmt.Errorf("pod %s is gone", name)
+	}
+	if obj, ok, _ := p.store.GetByKey(name.String()); ok {
+		if known, ok := obj.(*corev1.Pod); ok {
+			return known, nil
+		}
+	}
+	return nil, fmt.Errorf("read pod %s: %w", name, err)
+}

@@ -12,7 +12,9 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,10 +23,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deviceplugin"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/mps"
@@ -59,6 +64,10 @@ type settings struct {
 	healthAddress  string
 	mps            bool
 	mpsDir         string
+	// devicePlugins means that the agent gives containers their GPUs, by the folders and sockets after it.
+	devicePlugins               bool
+	pluginDir, podResources     string
+	cdiDir, vendorCDI, hostRoot string
 }
 
 // defaultHealthAddress is where the liveness probe of the manifest asks.
@@ -81,6 +90,12 @@ func parse(args []string, output io.Writer) (settings, error) {
 	flags.StringVar(&s.healthAddress, "health-addr", defaultHealthAddress(), "address on which to serve /healthz for a liveness probe; by default port "+strconv.Itoa(contract.NodeAgentHealthPort)+" of the pod's address (environment: POD_IP), else none")
 	flags.BoolVar(&s.mps, "mps", false, "keep programs within their parts of GPUs by NVIDIA's MPS, and publish whether that can be; needs root")
 	flags.StringVar(&s.mpsDir, "mps-dir", "/run/gpuplan/mps", "directory of the host for what MPS keeps while GPUs are shared; it has to be empty after a boot")
+	flags.BoolVar(&s.devicePlugins, "device-plugins", false, "give containers the GPUs of their pods' allocation records, as the node's device plugin")
+	flags.StringVar(&s.pluginDir, "device-plugin-dir", strings.TrimSuffix(pluginapi.DevicePluginPath, "/"), "the kubelet's folder of device plugins")
+	flags.StringVar(&s.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the socket of the kubelet's pod-resources API")
+	flags.StringVar(&s.cdiDir, "cdi-dir", "/var/run/cdi", "the folder from which the container runtime reads CDI specifications, into which those of containers are written")
+	flags.StringVar(&s.vendorCDI, "vendor-cdi-dirs", "/etc/cdi:/var/run/cdi", "folders in which NVIDIA's own CDI specification may be, divided by colons")
+	flags.StringVar(&s.hostRoot, "host-root", "/", "where the node's folders dev and proc/driver are, as the agent sees them")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
@@ -91,6 +106,8 @@ func parse(args []string, output io.Writer) (settings, error) {
 		return settings{}, fmt.Errorf("--interval is %v: it must be positive, and at most %v", s.interval, contract.NodeAgentLongestInterval)
 	case s.mps && s.hardwareDir != "":
 		return settings{}, errors.New("--mps is for the GPUs of this machine: simulated ones (--hardware-dir) have no programs to limit")
+	case s.devicePlugins && s.nodeName == "":
+		return settings{}, errors.New("--device-plugins serve the kubelet of one node: name it with --node-name or NODE_NAME")
 	case s.nodeName == "" && s.hardwareDir == "":
 		return settings{}, errors.New("name the node with --node-name or NODE_NAME, or a folder of simulated nodes with --hardware-dir or GPUPLAN_HARDWARE_DIR")
 	}
@@ -142,6 +159,9 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 			}()
 		}
 	}
+	if s.devicePlugins {
+		go give(ctx, agent, s)
+	}
 	if err := publish(ctx, agent, s); err != nil {
 		return err
 	}
@@ -149,6 +169,18 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 		return err
 	}
 	return nil
+}
+
+// give serves the device plugins of the node. Whatever becomes of them, the agent goes on.
+func give(ctx context.Context, agent *topology.Agent, s settings) {
+	plugins := &deviceplugin.Agent{
+		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
+		PluginDir: s.pluginDir, PodResources: s.podResources,
+		CDI: cdi.Dir(s.cdiDir), VendorCDI: filepath.SplitList(s.vendorCDI), Root: s.hostRoot,
+	}
+	if err := plugins.Run(ctx); err != nil {
+		agent.Log.Error("containers are not given GPUs", "error", err)
+	}
 }
 
 // publish publishes the simulated nodes, or this machine, until ctx ends.

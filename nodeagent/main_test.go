@@ -24,6 +24,7 @@ func TestParse(t *testing.T) {
 		"too long":           {[]string{"--node-name=n", "--interval=6m"}, "--interval is 6m0s: it must be positive, and at most 2m0s"},
 		"no time":            {[]string{"--node-name=n", "--interval=0s"}, "--interval is 0s"},
 		"simulated":          {[]string{"--hardware-dir=d", "--mps"}, "--mps is for the GPUs of this machine"},
+		"plugins of no node": {[]string{"--hardware-dir=d", "--device-plugins"}, "--device-plugins serve the kubelet of one node: name it with --node-name or NODE_NAME"},
 		"a stray word":       {[]string{"--node-name=n", "now"}, `unexpected argument "now"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +39,11 @@ func TestParse(t *testing.T) {
 	t.Setenv("POD_IP", "")
 	s, err := parse([]string{"--interval=5s"}, io.Discard)
 	require.NoError(t, err)
-	assert.Equal(t, settings{nodeName: "from-env", interval: 5 * time.Second, mpsDir: "/run/gpuplan/mps"}, s)
+	assert.Equal(t, settings{
+		nodeName: "from-env", interval: 5 * time.Second, mpsDir: "/run/gpuplan/mps",
+		pluginDir: "/var/lib/kubelet/device-plugins", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
+		cdiDir: "/var/run/cdi", vendorCDI: "/etc/cdi:/var/run/cdi", hostRoot: "/",
+	}, s, "without device plugins")
 	t.Setenv("POD_IP", "fd00::1")
 	s, err = parse(nil, io.Discard)
 	require.NoError(t, err)

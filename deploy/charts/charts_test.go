@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +151,32 @@ func TestChartRendersTheManifests(t *testing.T) {
 			}
 			assert.Equal(t, byName(t, want), byName(t, have))
 		})
+	}
+}
+
+// Only an agent that is the device plugin of its node may see and annotate pods, runs as root, and reaches the kubelet.
+func TestChartDevicePlugins(t *testing.T) {
+	for _, plugins := range []bool{true, false} {
+		objects, failure := helm(t, contract.SystemNamespace, map[string]any{
+			"scheduler": map[string]any{"enabled": false},
+			"nodeAgent": map[string]any{"image": "a", "devicePlugins": plugins},
+		})
+		require.Empty(t, failure)
+		text := ""
+		for _, object := range objects {
+			if object.GetKind() == "DaemonSet" || object.GetKind() == "ClusterRole" {
+				b, err := object.MarshalJSON()
+				require.NoError(t, err)
+				text += string(b)
+			}
+		}
+		for _, part := range []string{
+			`"--device-plugins","--host-root=/host"`, `"resources":["pods"],"verbs":["get","list","watch","patch"]`, `"runAsUser":0`,
+			`"hostPath":{"path":"/var/lib/kubelet/device-plugins","type":"DirectoryOrCreate"}`, `"mountPath":"/host/proc/driver"`,
+		} {
+			assert.Equal(t, plugins, strings.Contains(text, part), part)
+		}
+		assert.Equal(t, !plugins, strings.Contains(text, `"runAsNonRoot":true`))
 	}
 }
 

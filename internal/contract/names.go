@@ -183,8 +183,6 @@ const (
 	ConfirmedAnnotation = "gpuplan.dev/confirmed"
 	// CDIKind is the kind of the CDI devices by which a container runtime is told the GPUs of a container.
 	CDIKind = "gpuplan.dev/gpu"
-	// VendorCDIKind is that of NVIDIA's own, which have the files of the driver.
-	VendorCDIKind = "nvidia.com/gpu"
 	// VisibleDevicesEnv names to NVIDIA's container runtime the GPUs of a container.
 	VisibleDevicesEnv = "NVIDIA_VISIBLE_DEVICES"
 	// ShareMemoryEnv and DeviceMemoryEnv are what ACK sets in a container with a part of a GPU:

@@ -37,6 +37,9 @@ func (l lists) edits() Edits {
 	return edits
 }
 
+// vendorKind is the kind of NVIDIA's own devices: it is called as the resource.
+const vendorKind = contract.ResourceDefaultGPU
+
 var gpuPath = regexp.MustCompile(`^/dev/nvidia[0-9]+$`)
 
 // gpus are the GPUs of a device, by the paths of their device nodes: names of devices are numbers in one file, UUIDs
@@ -68,7 +71,7 @@ func Vendor(folders, paths []string) (edits Edits, version string, ok bool) {
 				continue
 			}
 			var spec specification
-			if err := yaml.Unmarshal(text, &spec); err != nil || spec.Kind != contract.VendorCDIKind {
+			if err := yaml.Unmarshal(text, &spec); err != nil || spec.Kind != vendorKind {
 				continue
 			}
 			if edits, ok := spec.of(paths); ok {

@@ -106,6 +106,8 @@ func parse(args []string, output io.Writer) (settings, error) {
 		return settings{}, fmt.Errorf("--interval is %v: it must be positive, and at most %v", s.interval, contract.NodeAgentLongestInterval)
 	case s.mps && s.hardwareDir != "":
 		return settings{}, errors.New("--mps is for the GPUs of this machine: simulated ones (--hardware-dir) have no programs to limit")
+	case s.mps && !s.devicePlugins:
+		return settings{}, errors.New("--mps needs --device-plugins: only who gives containers their parts of GPUs can keep them to these")
 	case s.devicePlugins && s.nodeName == "":
 		return settings{}, errors.New("--device-plugins serve the kubelet of one node: name it with --node-name or NODE_NAME")
 	case s.nodeName == "" && s.hardwareDir == "":
@@ -159,8 +161,15 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 			}()
 		}
 	}
+	var enforcer *mps.Enforcer
+	if s.mps {
+		if enforcer, err = mps.Start(ctx, mps.Config{Root: s.mpsDir, Modes: nvml.NewModes(), Log: agent.Log}); err != nil {
+			return err
+		}
+		agent.Enforcement = enforcer.Enforcement
+	}
 	if s.devicePlugins {
-		go give(ctx, agent, s)
+		go give(ctx, agent, s, enforcer)
 	}
 	if err := publish(ctx, agent, s); err != nil {
 		return err
@@ -172,11 +181,14 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 }
 
 // give serves the device plugins of the node. Whatever becomes of them, the agent goes on.
-func give(ctx context.Context, agent *topology.Agent, s settings) {
+func give(ctx context.Context, agent *topology.Agent, s settings, enforcer *mps.Enforcer) {
 	plugins := &deviceplugin.Agent{
 		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
 		PluginDir: s.pluginDir, PodResources: s.podResources,
 		CDI: cdi.Dir(s.cdiDir), VendorCDI: filepath.SplitList(s.vendorCDI), Root: s.hostRoot,
+	}
+	if enforcer != nil {
+		plugins.Enforcer = enforcer
 	}
 	if err := plugins.Run(ctx); err != nil {
 		agent.Log.Error("containers are not given GPUs", "error", err)
@@ -193,13 +205,6 @@ func publish(ctx context.Context, agent *topology.Agent, s settings) error {
 	source, err := nvml.Start(ctx, agent.Log)
 	if err != nil {
 		return err
-	}
-	if s.mps {
-		enforcer, err := mps.Start(ctx, mps.Config{Root: s.mpsDir, Modes: nvml.NewModes(), Log: agent.Log})
-		if err != nil {
-			return err
-		}
-		agent.Enforcement = enforcer.Enforcement
 	}
 	agent.Log.Info("publishing the GPUs of this machine", "node", s.nodeName, "version", version)
 	agent.QuietTime = health.RealQuietTime

@@ -24,6 +24,7 @@ func TestParse(t *testing.T) {
 		"too long":           {[]string{"--node-name=n", "--interval=6m"}, "--interval is 6m0s: it must be positive, and at most 2m0s"},
 		"no time":            {[]string{"--node-name=n", "--interval=0s"}, "--interval is 0s"},
 		"simulated":          {[]string{"--hardware-dir=d", "--mps"}, "--mps is for the GPUs of this machine"},
+		"mps alone":          {[]string{"--node-name=n", "--mps"}, "--mps needs --device-plugins"},
 		"plugins of no node": {[]string{"--hardware-dir=d", "--device-plugins"}, "--device-plugins serve the kubelet of one node: name it with --node-name or NODE_NAME"},
 		"a stray word":       {[]string{"--node-name=n", "now"}, `unexpected argument "now"`},
 	} {

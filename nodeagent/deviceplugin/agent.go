@@ -64,6 +64,7 @@ type Agent struct {
 
 	pods      *pods
 	confirmer *confirmer
+	sharing   sharing
 	servers   map[string]*server
 	// out are the resources that another plugin offers.
 	out map[string]bool
@@ -76,6 +77,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.servers, a.out = map[string]*server{}, map[string]bool{}
 	a.lost, a.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	a.confirmer = newConfirmer(a)
+	a.sharing.starting, a.sharing.leaving = map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
 	followed, err := followPods(ctx, a.Client, a.Node, func() { wake(a.moved) }, a.gone)
 	if err != nil {
 		return err
@@ -93,9 +95,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.removeStale()
 	defer a.stop()
 	changed := a.Nodes.Follow(a.Node)
+	var shared <-chan struct{}
+	if a.Enforcer != nil {
+		shared = a.Enforcer.Changed()
+	}
 	retry := firstRetry
 	look := true
 	for {
+		a.share(ctx)
 		// Watched before it is looked at, so that nothing is missed in between.
 		err := watcher.Add(a.PluginDir)
 		if err == nil {
@@ -125,6 +132,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-changed:
 			look = false
 		case <-a.moved:
+			look = false
+		case <-shared:
 			look = false
 		case <-a.lost:
 		case <-again:

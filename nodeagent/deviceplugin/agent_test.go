@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +34,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/mps"
 )
 
 const nodeName = "cn-local.10.0.1.1"
@@ -350,12 +353,53 @@ func TestInitContainers(t *testing.T) {
 	require.ErrorContains(t, w.kubelet.prestart(alone), "the kubelet does not tell which container has these devices")
 }
 
-// enforcer is an [Enforcer] with a knob.
-type enforcer struct{ refuses error }
+// enforcer is an [Enforcer] with knobs, which writes down what it is told.
+type enforcer struct {
+	refuses error
+	changed chan struct{}
 
-func (e enforcer) Edits(uuid string, memoryMiB, corePercent int64) ([]string, []Mount, error) {
-	env := []string{"PIPE=/run/" + uuid, fmt.Sprintf("LIMIT=%dM", memoryMiB), fmt.Sprintf("PERCENT=%d", corePercent)}
-	return env, []Mount{{HostPath: "/run/" + uuid, ContainerPath: "/mps", Options: []string{"bind", "ro"}}}, e.refuses
+	mu         sync.Mutex
+	states     []mps.State
+	inUse      []mps.Share
+	terminated []string
+}
+
+func (e *enforcer) Edits(uuid string, memoryMiB, corePercent int64) ([]string, []mps.Mount, error) {
+	env := []string{"PIPE=/mps", fmt.Sprintf("LIMIT=%dM", memoryMiB), fmt.Sprintf("PERCENT=%d", corePercent)}
+	return env, []mps.Mount{{Host: "/run/" + uuid, Container: "/mps"}}, e.refuses
+}
+
+func (e *enforcer) InUse(shares []mps.Share) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.inUse = shares
+	return nil
+}
+
+func (e *enforcer) Terminate(_ context.Context, uuid string, belongs func(pid int) bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for pid := range 5 {
+		if belongs(pid) {
+			e.terminated = append(e.terminated, fmt.Sprintf("%s/%d", uuid, pid))
+		}
+	}
+	return nil
+}
+
+func (e *enforcer) States() []mps.State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.states
+}
+
+func (e *enforcer) Changed() <-chan struct{} { return e.changed }
+
+// told are what [Enforcer.InUse] and Terminate were told last.
+func (e *enforcer) told() (inUse []mps.Share, terminated []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.inUse, e.terminated
 }
 
 func TestShares(t *testing.T) {
@@ -386,23 +430,60 @@ func TestShares(t *testing.T) {
 
 	w = newWorld(t, "core_mem")
 	w.kubelet.start()
-	w.run(func(a *Agent) { a.Enforcer = enforcer{} })
+	w.run(func(a *Agent) { a.Enforcer = new(enforcer) })
 	w.offers(offered)
 	e1, e2, env, mounts = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
 	require.NoError(t, errors.Join(e1, e2))
-	assert.ElementsMatch(t, append(acs, "PIPE=/run/GPU-2", "LIMIT=4096M", "PERCENT=30"), env)
-	assert.Equal(t, []any{map[string]any{"hostPath": "/run/GPU-2", "containerPath": "/mps", "options": []any{"bind", "ro"}}}, mounts)
+	assert.ElementsMatch(t, append(acs, "PIPE=/mps", "LIMIT=4096M", "PERCENT=30"), env)
+	assert.Equal(t, []any{map[string]any{"hostPath": "/run/GPU-2", "containerPath": "/mps", "options": []any{"rbind", "ro"}}}, mounts)
 	w.confirmed("p", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}, Shares: []contract.GPUShare{share}})
 	both := w.pod("both", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 0, MemoryGiB: 2}, {GPU: 1, MemoryGiB: 2}}}, container("main", amounts{memory: 4}))
-	require.ErrorContains(t, w.kubelet.prestart(w.kubelet.admit(both, "main", memory, 4)), "parts of GPUs 0 and 1 cannot both be enforced in one container: they need another PIPE each")
+	require.ErrorContains(t, w.kubelet.prestart(w.kubelet.admit(both, "main", memory, 4)), "parts of GPUs 0 and 1 cannot both be enforced in one container")
 
 	w = newWorld(t, "core_mem")
 	w.kubelet.start()
-	w.run(func(a *Agent) { a.Enforcer = enforcer{refuses: errors.New("MPS is down")} })
+	w.run(func(a *Agent) { a.Enforcer = &enforcer{refuses: errors.New("MPS is down")} })
 	w.offers(offered)
 	e1, e2, _, _ = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
 	require.ErrorContains(t, e1, "its part of GPU 2 cannot be enforced: MPS is down")
 	require.ErrorContains(t, e2, "MPS is down")
+}
+
+// The enforcer knows the parts of all pods that have not ended, those that are starting too, and takes a pod off its GPUs
+// before it is killed.
+func TestPartsInUse(t *testing.T) {
+	const memory = contract.ResourceGPUMemory
+	w := newWorld(t, "share")
+	w.kubelet.start()
+	e := &enforcer{changed: make(chan struct{}, 1)}
+	w.run(func(a *Agent) { a.Enforcer = e })
+	w.offers(map[string]int{memory: 60, contract.ResourceGPUCount: 4})
+	share := contract.GPUShare{GPU: 1, MemoryGiB: 4}
+	pod := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, container("main", amounts{memory: 4}))
+	part := []mps.Share{{UUID: "GPU-1", MemoryMiB: 4096}}
+	inUse := func(want []mps.Share) {
+		t.Helper()
+		require.Eventually(t, func() bool { now, _ := e.told(); return slices.Equal(want, now) }, 10*time.Second, 5*time.Millisecond)
+	}
+	inUse(part)
+
+	e.mu.Lock()
+	e.states = []mps.State{{UUID: "GPU-1", Reason: "another program uses the GPU"}}
+	e.mu.Unlock()
+	e.changed <- struct{}{}
+	w.event("GPUNotShared GPU GPU-1 cannot be shared, so that no container starts with a part of it: another program uses the GPU")
+
+	for pid, line := range map[int]string{1: "0::/kubepods/besteffort/pod" + string(pod.UID) + "/c1", 2: "0::/kubepods/besteffort/podother/c2"} {
+		folder := filepath.Join(w.agent.Root, "proc", strconv.Itoa(pid))
+		require.NoError(t, os.MkdirAll(folder, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "cgroup"), []byte(line), 0o600))
+	}
+	pod.Finalizers = []string{"kubelet.test/ends"}
+	pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	w.put(podKind, "p", pod)
+	require.Eventually(t, func() bool { _, ended := e.told(); return slices.Equal([]string{"GPU-1/1"}, ended) }, 10*time.Second, 5*time.Millisecond)
+	w.Remove(podKind, "default", "p")
+	inUse(nil)
 }
 
 // In mode default the scheduler only counts: the kubelet's choice is what the container gets.

@@ -17,18 +17,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/split"
 )
 
-// Enforcer keeps containers to their parts of GPUs.
-type Enforcer interface {
-	// Edits returns what a container needs that may use so much of a GPU; a core percentage of 0 is no limit.
-	Edits(uuid string, memoryMiB, corePercent int64) (env []string, mounts []Mount, err error)
-}
-
-// Mount is a bind mount of a path of the node into a container.
-type Mount struct {
-	HostPath, ContainerPath string
-	Options                 []string
-}
-
 // start gives the container that is about to be created with devices of a resource the GPUs of its pod's record, or
 // says why it gets none: the kubelet shows that in the pod's events, and tries again.
 func (a *Agent) start(ctx context.Context, resource string, ids []string) error {
@@ -99,6 +87,7 @@ func (a *Agent) give(pod *corev1.Pod, container, resource string, ids []string) 
 		}
 	}
 	if given.Shares = part.Shares; len(part.Shares) > 0 {
+		a.sharing.begin(pod)
 		given.Unenforced = a.Enforcer == nil
 		if err := a.enforce(edits, gpus, part.Shares); err != nil {
 			return given, err
@@ -193,7 +182,7 @@ func (a *Agent) deviceNode(info contract.GPUInfo) (string, error) {
 // enforce adds what ACK sets in containers with parts of GPUs, and what keeps them to these.
 func (a *Agent) enforce(edits cdi.Edits, gpus []contract.GPUInfo, shares []contract.GPUShare) error {
 	least, device := shares[0].MemoryGiB, gpus[0].MemoryMiB
-	env := map[string]string{}
+	env, from := map[string]string{}, map[string]string{}
 	for i, share := range shares {
 		least, device = min(least, share.MemoryGiB), min(device, gpus[i].MemoryMiB)
 		if a.Enforcer == nil {
@@ -205,15 +194,17 @@ func (a *Agent) enforce(edits cdi.Edits, gpus []contract.GPUInfo, shares []contr
 		}
 		for _, entry := range set {
 			name, value, _ := strings.Cut(entry, "=")
-			if other, ok := env[name]; ok && other != value {
-				return fmt.Errorf("parts of GPUs %d and %d cannot both be enforced in one container: they need another %s each", shares[0].GPU, share.GPU, name)
-			} else if !ok {
+			if env[name] != value {
 				env[name] = value
 				edits.Env(entry)
 			}
 		}
 		for _, m := range mounts {
-			edits.Mount(m.HostPath, m.ContainerPath, m.Options)
+			if other, ok := from[m.Container]; ok && other != m.Host {
+				return fmt.Errorf("parts of GPUs %d and %d cannot both be enforced in one container: each needs a folder of its own at %s. Ask for one GPU, or run the node without --mps", shares[0].GPU, share.GPU, m.Container)
+			}
+			from[m.Container] = m.Host
+			edits.Mount(m.Host, m.Container, []string{"rbind", "ro"})
 		}
 	}
 	edits.Env(fmt.Sprintf("%s=%d", contract.ShareMemoryEnv, least), fmt.Sprintf("%s=%d", contract.DeviceMemoryEnv, device>>10))

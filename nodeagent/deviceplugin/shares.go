@@ -1,0 +1,149 @@
+package deviceplugin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/mps"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/split"
+)
+
+// Enforcer keeps containers to their parts of GPUs; [mps.Enforcer] is one.
+type Enforcer interface {
+	// Edits returns what a container needs that may use so much of a GPU; a core percentage of 0 is no limit.
+	Edits(uuid string, memoryMiB, corePercent int64) (env []string, mounts []mps.Mount, err error)
+	// InUse tells which parts the containers of all pods of the node have.
+	InUse(shares []mps.Share) error
+	// Terminate ends what processes do on a GPU, before they are killed.
+	Terminate(ctx context.Context, uuid string, belongs func(pid int) bool) error
+	// States returns how the shared GPUs are, and Changed receives a value after one has changed.
+	States() []mps.State
+	Changed() <-chan struct{}
+}
+
+// beforeKill is how long before a pod's grace period ends its processes are taken off the GPUs that they share: who is
+// killed in the middle of a kernel takes the others of the GPU with it. Until then they may save what they have.
+const beforeKill = 2 * time.Second
+
+// seen is how long the watch may take to show a pod that the API server has.
+const seen = time.Minute
+
+// sharing is what the agent remembers for the enforcer.
+type sharing struct {
+	mu sync.Mutex
+	// starting are pods that were given their parts and that the watch may not show yet.
+	starting map[types.UID]*corev1.Pod
+
+	// leaving are the pods that will be taken off their GPUs, and told the reasons for which GPUs cannot be shared; both
+	// belong to the agent's loop.
+	leaving map[types.UID]bool
+	told    map[string]string
+}
+
+// begin has the parts of a pod in use from before its container starts.
+func (s *sharing) begin(pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starting[pod.UID] = pod
+	time.AfterFunc(seen, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.starting, pod.UID)
+	})
+}
+
+// all are pods and those that are starting, by UID.
+func (s *sharing) all(pods []*corev1.Pod) map[types.UID]*corev1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := maps.Clone(s.starting)
+	for _, pod := range pods {
+		all[pod.UID] = pod
+	}
+	return all
+}
+
+// share tells the enforcer the parts of GPUs that are in use, has pods leave their GPUs before they are killed, and tells of
+// GPUs that cannot be shared.
+func (a *Agent) share(ctx context.Context) {
+	status, known := a.hardware()
+	if a.Enforcer == nil || !known {
+		return
+	}
+	pods := a.sharing.all(a.pods.list())
+	var inUse []mps.Share
+	for uid, pod := range pods {
+		if inventory.Finished(pod) {
+			continue
+		}
+		of := sharesOf(pod, status.GPUs)
+		inUse = append(inUse, of...)
+		if pod.DeletionTimestamp != nil && len(of) > 0 && !a.sharing.leaving[uid] {
+			a.sharing.leaving[uid] = true
+			time.AfterFunc(time.Until(pod.DeletionTimestamp.Add(-beforeKill)), func() { a.terminate(ctx, uid, of) })
+		}
+	}
+	maps.DeleteFunc(a.sharing.leaving, func(uid types.UID, _ bool) bool { return pods[uid] == nil })
+	if err := a.Enforcer.InUse(inUse); err != nil {
+		a.Log.Error("parts of GPUs that cannot be", "error", err)
+	}
+	told := map[string]string{}
+	for _, state := range a.Enforcer.States() {
+		if told[state.UUID] = state.Reason; state.Reason != "" && state.Reason != a.sharing.told[state.UUID] {
+			a.Events.Event(a.Nodes.Get(cluster.Node, a.Node), corev1.EventTypeWarning, "GPUNotShared",
+				fmt.Sprintf("GPU %s cannot be shared, so that no container starts with a part of it: %s", state.UUID, state.Reason))
+		}
+	}
+	a.sharing.told = told
+}
+
+// sharesOf are the parts of GPUs of a pod's containers.
+func sharesOf(pod *corev1.Pod, gpus []contract.GPUInfo) (shares []mps.Share) {
+	record, ok, err := contract.AllocationFrom(pod.Annotations)
+	if !ok || err != nil || len(record.Shares) == 0 {
+		return nil
+	}
+	parts, err := split.Pod(&pod.Spec, record)
+	if err != nil {
+		return nil // its containers get none
+	}
+	for _, part := range parts {
+		for _, share := range part.Shares {
+			at := slices.IndexFunc(gpus, func(info contract.GPUInfo) bool { return info.Index == share.GPU })
+			if at >= 0 {
+				shares = append(shares, mps.Share{UUID: gpus[at].UUID, MemoryMiB: share.MemoryGiB << 10, CorePercent: share.CorePercent})
+			}
+		}
+	}
+	return shares
+}
+
+// terminate takes the processes of a pod off the GPUs that it shares.
+func (a *Agent) terminate(ctx context.Context, pod types.UID, shares []mps.Share) {
+	for _, share := range shares {
+		if err := a.Enforcer.Terminate(ctx, share.UUID, func(pid int) bool { return a.ofPod(pid, pod) }); err != nil && ctx.Err() == nil {
+			a.Log.Warn("a pod that ends may take others of its GPU with it", "uid", pod, "error", err)
+		}
+	}
+}
+
+// ofPod reports whether a process of the node is of a pod: the kubelet names cgroups after the UIDs of pods, systemd's with
+// underscores.
+func (a *Agent) ofPod(pid int, pod types.UID) bool {
+	text, err := os.ReadFile(filepath.Join(a.Root, "proc", strconv.Itoa(pid), "cgroup"))
+	return err == nil && (strings.Contains(string(text), "pod"+string(pod)) || strings.Contains(string(text), "pod"+strings.ReplaceAll(string(pod), "-", "_")))
+}

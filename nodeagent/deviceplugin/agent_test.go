@@ -254,12 +254,10 @@ func TestContainersGetTheirRecord(t *testing.T) {
 
 	require.NoError(t, w.kubelet.prestart(b))
 	require.NoError(t, w.kubelet.prestart(first))
-	require.NoError(t, w.kubelet.prestart(a))
-	for g, want := range map[*given]string{first: "GPU-0,GPU-3", a: "GPU-1", b: "GPU-2"} {
+	for g, want := range map[*given]string{first: "GPU-0,GPU-3", b: "GPU-2"} {
 		assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=" + want}}, w.spec(g), g.container)
 	}
 	w.confirmed("one", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-0", "GPU-3"}})
-	w.confirmed("two", "a", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-1"}})
 	w.confirmed("two", "b", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
 
 	// An agent that starts again goes on with what is on the pod, and keeps the specifications of those that are there.
@@ -270,6 +268,8 @@ func TestContainersGetTheirRecord(t *testing.T) {
 	w.offers(map[string]int{gpu: 4})
 	assert.NotNil(t, w.spec(b))
 	require.NoError(t, w.kubelet.prestart(a))
+	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-1"}}, w.spec(a))
+	w.confirmed("two", "a", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-1"}})
 	w.confirmed("two", "b", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
 	w.Remove(podKind, "default", "two")
 	require.Eventually(t, func() bool { return w.spec(a) == nil && w.spec(b) == nil }, 20*time.Second, time.Millisecond)
@@ -556,6 +556,12 @@ func TestKubeletRestarts(t *testing.T) {
 
 	g := w.kubelet.admit(w.pod("p", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
 	require.NoError(t, w.kubelet.prestart(g))
+
+	// A kubelet that has lost the plugin, though it goes on.
+	before := w.kubelet.registered(gpu)
+	w.kubelet.drop(gpu)
+	require.Eventually(t, func() bool { return w.kubelet.registered(gpu) > before }, 20*time.Second, time.Millisecond)
+	w.offers(map[string]int{gpu: 4})
 
 	// A kubelet that does not tell who has the devices lets no container start with GPUs, and one that tells again does.
 	w.kubelet.mu.Lock()

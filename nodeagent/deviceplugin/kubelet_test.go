@@ -292,6 +292,13 @@ func (k *fakeKubelet) plugin(resource string) pluginapi.DevicePluginClient {
 	return pluginapi.NewDevicePluginClient(k.plugins[resource])
 }
 
+// drop closes the connection to a plugin.
+func (k *fakeKubelet) drop(resource string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_ = k.plugins[resource].Close()
+}
+
 // stranger is a plugin of others that offers a resource, by a socket of its own.
 func (k *fakeKubelet) stranger(resource string, n int) {
 	k.t.Helper()

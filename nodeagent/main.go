@@ -68,6 +68,7 @@ type settings struct {
 	devicePlugins               bool
 	pluginDir, podResources     string
 	cdiDir, vendorCDI, hostRoot string
+	nriSocket                   string
 }
 
 // defaultHealthAddress is where the liveness probe of the manifest asks.
@@ -95,6 +96,7 @@ func parse(args []string, output io.Writer) (settings, error) {
 	flags.StringVar(&s.podResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "the socket of the kubelet's pod-resources API")
 	flags.StringVar(&s.cdiDir, "cdi-dir", "/var/run/cdi", "the folder from which the container runtime reads CDI specifications, into which those of containers are written")
 	flags.StringVar(&s.vendorCDI, "vendor-cdi-dirs", "/etc/cdi:/var/run/cdi", "folders in which NVIDIA's own CDI specification may be, divided by colons")
+	flags.StringVar(&s.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "the socket at which the container runtime listens to plugins (NRI); empty not to be one")
 	flags.StringVar(&s.hostRoot, "host-root", "/", "where the node's folders dev and proc/driver are, as the agent sees them")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
@@ -108,8 +110,6 @@ func parse(args []string, output io.Writer) (settings, error) {
 		return settings{}, errors.New("--mps is for the GPUs of this machine: simulated ones (--hardware-dir) have no programs to limit")
 	case s.mps && !s.devicePlugins:
 		return settings{}, errors.New("--mps needs --device-plugins: only who gives containers their parts of GPUs can keep them to these")
-	case s.devicePlugins && s.nodeName == "":
-		return settings{}, errors.New("--device-plugins serve the kubelet of one node: name it with --node-name or NODE_NAME")
 	case s.nodeName == "" && s.hardwareDir == "":
 		return settings{}, errors.New("name the node with --node-name or NODE_NAME, or a folder of simulated nodes with --hardware-dir or GPUPLAN_HARDWARE_DIR")
 	}
@@ -168,7 +168,10 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 		}
 		agent.Enforcement = enforcer.Enforcement
 	}
-	if s.devicePlugins {
+	switch {
+	case s.devicePlugins && s.nodeName == "":
+		log.Info("no device plugins: simulated nodes have no kubelet")
+	case s.devicePlugins:
 		go give(ctx, agent, s, enforcer)
 	}
 	if err := publish(ctx, agent, s); err != nil {
@@ -185,7 +188,7 @@ func give(ctx context.Context, agent *topology.Agent, s settings, enforcer *mps.
 	plugins := &deviceplugin.Agent{
 		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
 		PluginDir: s.pluginDir, PodResources: s.podResources,
-		CDI: cdi.Dir(s.cdiDir), VendorCDI: filepath.SplitList(s.vendorCDI), Root: s.hostRoot,
+		CDI: cdi.Dir(s.cdiDir), VendorCDI: filepath.SplitList(s.vendorCDI), Root: s.hostRoot, NRI: s.nriSocket,
 	}
 	if enforcer != nil {
 		plugins.Enforcer = enforcer

@@ -25,7 +25,6 @@ func TestParse(t *testing.T) {
 		"no time":            {[]string{"--node-name=n", "--interval=0s"}, "--interval is 0s"},
 		"simulated":          {[]string{"--hardware-dir=d", "--mps"}, "--mps is for the GPUs of this machine"},
 		"mps alone":          {[]string{"--node-name=n", "--mps"}, "--mps needs --device-plugins"},
-		"plugins of no node": {[]string{"--hardware-dir=d", "--device-plugins"}, "--device-plugins serve the kubelet of one node: name it with --node-name or NODE_NAME"},
 		"a stray word":       {[]string{"--node-name=n", "now"}, `unexpected argument "now"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +42,7 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, settings{
 		nodeName: "from-env", interval: 5 * time.Second, mpsDir: "/run/gpuplan/mps",
 		pluginDir: "/var/lib/kubelet/device-plugins", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
-		cdiDir: "/var/run/cdi", vendorCDI: "/etc/cdi:/var/run/cdi", hostRoot: "/",
+		cdiDir: "/var/run/cdi", vendorCDI: "/etc/cdi:/var/run/cdi", hostRoot: "/", nriSocket: "/var/run/nri/nri.sock",
 	}, s, "without device plugins")
 	t.Setenv("POD_IP", "fd00::1")
 	s, err = parse(nil, io.Discard)

@@ -19,7 +19,7 @@ type Confirmation struct {
 
 // ConfirmedContainer is what one container was given.
 type ConfirmedContainer struct {
-	// Way is how the runtime was told: [WayCDI].
+	// Way is how the runtime was told: [WayCDI] or [WayNRI].
 	Way string `json:"way"`
 	// GPUs are the UUIDs of the GPUs that the container sees; of a GPU without one, its index.
 	GPUs []string `json:"gpus"`
@@ -29,8 +29,13 @@ type ConfirmedContainer struct {
 	Unenforced bool `json:"unenforced,omitempty"`
 }
 
-// WayCDI: the container runtime has read the GPUs from a CDI specification.
-const WayCDI = "CDI"
+// The ways in which a container runtime learns the GPUs of a container.
+const (
+	// WayCDI: it has read them from a CDI specification.
+	WayCDI = "CDI"
+	// WayNRI: it has asked the agent, by NRI.
+	WayNRI = "NRI"
+)
 
 // Annotation returns the value of [ConfirmedAnnotation].
 func (c Confirmation) Annotation() (string, error) {

@@ -183,6 +183,10 @@ const (
 	ConfirmedAnnotation = "gpuplan.dev/confirmed"
 	// CDIKind is the kind of the CDI devices by which a container runtime is told the GPUs of a container.
 	CDIKind = "gpuplan.dev/gpu"
+	// GivenGPUsEnv is set in each container to which the agent has given GPUs, and lists their UUIDs: NVIDIA's own CDI
+	// specification sets [VisibleDevicesEnv] to another value. Until they are known it is [NoGPUs].
+	GivenGPUsEnv = "GPUPLAN_GPUS"
+	NoGPUs       = "none"
 	// VisibleDevicesEnv names to NVIDIA's container runtime the GPUs of a container.
 	VisibleDevicesEnv = "NVIDIA_VISIBLE_DEVICES"
 	// ShareMemoryEnv and DeviceMemoryEnv are what ACK sets in a container with a part of a GPU:

@@ -48,6 +48,17 @@ func (e Edits) Mount(hostPath, containerPath string, options []string) {
 	e["mounts"] = append(e["mounts"], map[string]any{"hostPath": hostPath, "containerPath": containerPath, "options": options})
 }
 
+// PendingPath is where the edits of [Pending] mount what does not exist.
+const PendingPath = "/run/gpuplan/pending"
+
+// Pending are the edits of a device of which nobody knows the GPUs yet: the container does not start with them, unless
+// whoever learns what they are takes the mount at [PendingPath] away.
+func Pending() Edits {
+	edits := Edits{}
+	edits.Mount(PendingPath+"/nothing", PendingPath, []string{"bind", "ro"})
+	return edits
+}
+
 // Name makes the name of a CDI device from the devices of a resource that the kubelet has given a container: no two
 // containers that run at the same time have one in common.
 func Name(resource string, ids []string) string {

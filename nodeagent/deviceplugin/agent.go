@@ -33,6 +33,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/nri"
 )
 
 const (
@@ -43,7 +44,7 @@ const (
 	kubeletSocket = "kubelet.sock"
 )
 
-// Agent serves the device plugins of one node. All fields but Enforcer must be set.
+// Agent serves the device plugins of one node. All fields but Enforcer and NRI must be set.
 type Agent struct {
 	Client *kube.Client
 	// Nodes is what the cluster has about the node: its mode, and its GPUs as the agent has published them, by the indexes
@@ -61,8 +62,11 @@ type Agent struct {
 	Root string
 	// Enforcer keeps containers to their parts of GPUs, nil for none.
 	Enforcer Enforcer
+	// NRI is the socket of the container runtime's Node Resource Interface, "" not to use it.
+	NRI string
 
 	pods      *pods
+	runtime   *nri.Plugin
 	confirmer *confirmer
 	sharing   sharing
 	servers   map[string]*server
@@ -84,6 +88,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.pods = followed
 	go a.confirmer.run(ctx)
+	a.runtime = &nri.Plugin{Socket: a.NRI, Root: a.Root, Create: a.created, Log: a.Log}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch the kubelet's folder of device plugins: %w", err)
@@ -94,6 +99,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.removeStale()
 	defer a.stop()
+	if a.NRI != "" {
+		go a.runtime.Run(ctx)
+	}
 	changed := a.Nodes.Follow(a.Node)
 	var shared <-chan struct{}
 	if a.Enforcer != nil {

@@ -214,6 +214,11 @@ func (w *world) spec(g *given) map[string]any {
 	return found
 }
 
+// told are the edits of a container that is told its GPUs.
+func told(gpus string) map[string]any {
+	return map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=" + gpus, "GPUPLAN_GPUS=" + gpus}}
+}
+
 // confirmed waits for what a pod's annotation says of a container.
 func (w *world) confirmed(pod, container string, want contract.ConfirmedContainer) {
 	w.t.Helper()
@@ -246,7 +251,7 @@ func TestContainersGetTheirRecord(t *testing.T) {
 	two := w.pod("two", recordOf(1, 2), container("a", amounts{gpu: 1}), container("b", amounts{gpu: 1}))
 	first := w.kubelet.admit(one, "main", gpu, 2)
 	answer := w.kubelet.allocate(first)
-	assert.Equal(t, map[string]string{"NVIDIA_VISIBLE_DEVICES": "void"}, answer.Envs, "where the runtime knows no CDI")
+	assert.Equal(t, map[string]string{"NVIDIA_VISIBLE_DEVICES": "void", "GPUPLAN_GPUS": "none"}, answer.Envs, "where the runtime knows no CDI")
 	require.Len(t, answer.CdiDevices, 1)
 	assert.Equal(t, cdi.Qualified(cdi.Name(gpu, first.ids)), answer.CdiDevices[0].Name)
 	assert.Nil(t, w.spec(first), "nobody knows yet for whom the devices are")
@@ -255,7 +260,7 @@ func TestContainersGetTheirRecord(t *testing.T) {
 	require.NoError(t, w.kubelet.prestart(b))
 	require.NoError(t, w.kubelet.prestart(first))
 	for g, want := range map[*given]string{first: "GPU-0,GPU-3", b: "GPU-2"} {
-		assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=" + want}}, w.spec(g), g.container)
+		assert.Equal(t, told(want), w.spec(g), g.container)
 	}
 	w.confirmed("one", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-0", "GPU-3"}})
 	w.confirmed("two", "b", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
@@ -268,7 +273,7 @@ func TestContainersGetTheirRecord(t *testing.T) {
 	w.offers(map[string]int{gpu: 4})
 	assert.NotNil(t, w.spec(b))
 	require.NoError(t, w.kubelet.prestart(a))
-	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-1"}}, w.spec(a))
+	assert.Equal(t, told("GPU-1"), w.spec(a))
 	w.confirmed("two", "a", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-1"}})
 	w.confirmed("two", "b", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
 	w.Remove(podKind, "default", "two")
@@ -329,7 +334,7 @@ func TestSameNameAndDevices(t *testing.T) {
 	w.kubelet.allocate(g)
 	assert.Nil(t, w.spec(g), "a runtime that was slow to see the new one would take the old one")
 	require.NoError(t, w.kubelet.prestart(g))
-	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-2"}}, w.spec(g))
+	assert.Equal(t, told("GPU-2"), w.spec(g))
 	w.confirmed("p", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
 }
 
@@ -343,9 +348,9 @@ func TestInitContainers(t *testing.T) {
 	first.plain = true
 	main := w.kubelet.admit(p, "main", gpu, 2, first.ids[:2]...)
 	require.NoError(t, w.kubelet.prestart(first))
-	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-0,GPU-2,GPU-3"}}, w.spec(first))
+	assert.Equal(t, told("GPU-0,GPU-2,GPU-3"), w.spec(first))
 	require.NoError(t, w.kubelet.prestart(main))
-	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-0,GPU-2"}}, w.spec(main))
+	assert.Equal(t, told("GPU-0,GPU-2"), w.spec(main))
 	w.confirmed("p", "init", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-0", "GPU-2", "GPU-3"}})
 
 	alone := w.kubelet.admit(p, "init", gpu, 1)
@@ -414,7 +419,7 @@ func TestShares(t *testing.T) {
 		env, _ = w.spec(m)["env"].([]any)
 		return memoryErr, coreErr, env, w.spec(m)["mounts"]
 	}
-	acs := []any{"NVIDIA_VISIBLE_DEVICES=GPU-2", "ALIYUN_COM_GPU_MEM_CONTAINER=4", "ALIYUN_COM_GPU_MEM_DEV=15"}
+	acs := []any{"NVIDIA_VISIBLE_DEVICES=GPU-2", "GPUPLAN_GPUS=GPU-2", "ALIYUN_COM_GPU_MEM_CONTAINER=4", "ALIYUN_COM_GPU_MEM_DEV=15"}
 
 	w := newWorld(t, "core_mem")
 	w.kubelet.start()
@@ -495,7 +500,7 @@ func TestModeDefault(t *testing.T) {
 	g := w.kubelet.admit(w.pod("p", nil, container("main", amounts{contract.ResourceDefaultGPU: 2})), "main", contract.ResourceDefaultGPU, 2)
 	assert.Equal(t, []string{"gpuplan-3", "gpuplan-2"}, g.ids)
 	require.NoError(t, w.kubelet.prestart(g))
-	assert.Equal(t, map[string]any{"env": []any{"NVIDIA_VISIBLE_DEVICES=GPU-2,GPU-3"}}, w.spec(g))
+	assert.Equal(t, told("GPU-2,GPU-3"), w.spec(g))
 }
 
 // The device nodes are those that the driver says, not those of NVML's index; NVIDIA's own specification is used where
@@ -519,7 +524,7 @@ func TestDeviceNodes(t *testing.T) {
 	require.NoError(t, w.kubelet.prestart(g))
 	path := func(p string) any { return map[string]any{"path": p} }
 	assert.Equal(t, map[string]any{
-		"env":         []any{"NVIDIA_VISIBLE_DEVICES=GPU-1"},
+		"env":         []any{"NVIDIA_VISIBLE_DEVICES=GPU-1", "GPUPLAN_GPUS=GPU-1"},
 		"deviceNodes": []any{path("/dev/nvidia6"), path("/dev/nvidiactl"), path("/dev/nvidia-uvm")},
 	}, w.spec(g))
 
@@ -528,7 +533,7 @@ func TestDeviceNodes(t *testing.T) {
 		"devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia6"}]}}]}`), 0o600))
 	require.NoError(t, w.kubelet.prestart(g))
 	assert.Equal(t, map[string]any{
-		"env":         []any{"NVIDIA_VISIBLE_DEVICES=GPU-1", "NVIDIA_VISIBLE_DEVICES=void"},
+		"env":         []any{"NVIDIA_VISIBLE_DEVICES=GPU-1", "GPUPLAN_GPUS=GPU-1", "NVIDIA_VISIBLE_DEVICES=void"},
 		"deviceNodes": []any{path("/dev/nvidia6")},
 		"mounts":      []any{map[string]any{"hostPath": "/lib/libcuda.so", "containerPath": "/lib/libcuda.so"}},
 	}, w.spec(g), "the last one counts")

@@ -21,6 +21,9 @@ import (
 // says why it gets none: the kubelet shows that in the pod's events, and tries again.
 func (a *Agent) start(ctx context.Context, resource string, ids []string) error {
 	to, err := a.recipientOf(ctx, resource, ids)
+	if errors.Is(err, errUnlisted) && a.runtime.Asked() && resource != contract.ResourceDefaultGPU {
+		return a.CDI.Write(cdi.Name(resource, ids), pendingOwner, "", cdi.Pending()) // the runtime asks for whom it is
+	}
 	if err != nil {
 		a.Log.Error("a container is not given GPUs", "error", err)
 		return err
@@ -58,42 +61,62 @@ func initContainer(pod *corev1.Pod, resource string, n int) (name string) {
 
 // give writes the specification with the container's GPUs.
 func (a *Agent) give(pod *corev1.Pod, container, resource string, ids []string) (contract.ConfirmedContainer, error) {
-	given := contract.ConfirmedContainer{Way: contract.WayCDI}
 	part, err := a.partOf(pod, container, resource, ids)
 	if err != nil {
-		return given, err
+		return contract.ConfirmedContainer{}, err
 	}
-	status, ok := a.hardware()
-	if !ok {
-		return given, errors.New("the GPUs of the node are not known yet")
+	a.sharing.begin(pod)
+	given, edits, version, err := a.editsOf(part)
+	if err != nil {
+		return contract.ConfirmedContainer{}, err
 	}
-	for _, share := range part.Shares {
-		part.GPUs = append(part.GPUs, share.GPU)
+	given.Way = contract.WayCDI
+	return given, a.CDI.Write(cdi.Name(resource, ids), string(pod.UID), version, edits)
+}
+
+// editsOf is what a container needs to use a part of a record, and what it is given by that. version is the one of the
+// CDI specification that the edits need.
+func (a *Agent) editsOf(part split.Part) (given contract.ConfirmedContainer, edits cdi.Edits, version string, err error) {
+	gpus, simulated, err := a.gpusOf(part)
+	if err != nil {
+		return given, nil, "", err
 	}
-	gpus := make([]contract.GPUInfo, len(part.GPUs))
-	for i, index := range part.GPUs {
-		at := slices.IndexFunc(status.GPUs, func(info contract.GPUInfo) bool { return info.Index == index })
-		if at < 0 {
-			return given, fmt.Errorf("node %s has no GPU %d", a.Node, index)
-		}
-		gpus[i] = status.GPUs[at]
-		given.GPUs = append(given.GPUs, identity(gpus[i]))
-	}
-	edits, version := cdi.Edits{}, ""
-	edits.Env(contract.VisibleDevicesEnv + "=" + strings.Join(given.GPUs, ","))
-	if status.DriverVersion != "" { // not simulated
+	given.GPUs, given.Shares = identities(gpus), part.Shares
+	edits = cdi.Edits{}
+	list := strings.Join(given.GPUs, ",")
+	edits.Env(contract.VisibleDevicesEnv+"="+list, contract.GivenGPUsEnv+"="+list)
+	if !simulated {
 		if version, err = a.driver(edits, gpus); err != nil {
-			return given, err
+			return given, nil, "", err
 		}
 	}
-	if given.Shares = part.Shares; len(part.Shares) > 0 {
-		a.sharing.begin(pod)
+	if len(part.Shares) > 0 {
 		given.Unenforced = a.Enforcer == nil
 		if err := a.enforce(edits, gpus, part.Shares); err != nil {
-			return given, err
+			return given, nil, "", err
 		}
 	}
-	return given, a.CDI.Write(cdi.Name(resource, ids), string(pod.UID), version, edits)
+	return given, edits, version, nil
+}
+
+// gpusOf are the GPUs of a part of a record, in its order.
+func (a *Agent) gpusOf(part split.Part) (gpus []contract.GPUInfo, simulated bool, err error) {
+	status, ok := a.hardware()
+	if !ok {
+		return nil, false, errors.New("the GPUs of the node are not known yet")
+	}
+	indexes := slices.Clone(part.GPUs)
+	for _, share := range part.Shares {
+		indexes = append(indexes, share.GPU)
+	}
+	for _, index := range indexes {
+		at := slices.IndexFunc(status.GPUs, func(info contract.GPUInfo) bool { return info.Index == index })
+		if at < 0 {
+			return nil, false, fmt.Errorf("node %s has no GPU %d", a.Node, index)
+		}
+		gpus = append(gpus, status.GPUs[at])
+	}
+	return gpus, status.DriverVersion == "", nil
 }
 
 // partOf is what a container has of the pod's record. In mode default the record names no GPUs: there the kubelet chooses.
@@ -125,12 +148,16 @@ func (a *Agent) partOf(pod *corev1.Pod, container, resource string, ids []string
 	return part, nil
 }
 
-// identity is how NVIDIA's container runtime knows a GPU.
-func identity(info contract.GPUInfo) string {
-	if info.UUID != "" {
-		return info.UUID
+// identities are how NVIDIA's container runtime knows GPUs.
+func identities(gpus []contract.GPUInfo) (names []string) {
+	for _, info := range gpus {
+		name := info.UUID
+		if name == "" {
+			name = strconv.Itoa(info.Index)
+		}
+		names = append(names, name)
 	}
-	return strconv.Itoa(info.Index)
+	return names
 }
 
 // driver adds the device nodes of GPUs, and what NVIDIA's own specification has for them beside, where there is one: it

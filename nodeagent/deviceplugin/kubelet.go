@@ -19,6 +19,9 @@ type recipient struct {
 	container string
 }
 
+// errUnlisted means that the kubelet knows of no container with the devices.
+var errUnlisted = errors.New("the kubelet does not tell which container has these devices: of init containers it tells only where the containers of the pod ask for GPUs, too")
+
 // recipientOf asks the kubelet who has devices of a resource.
 func (a *Agent) recipientOf(ctx context.Context, resource string, ids []string) (recipient, error) {
 	var answer *podresourcesapi.ListPodResourcesResponse
@@ -58,7 +61,7 @@ func (a *Agent) recipientOf(ctx context.Context, resource string, ids []string) 
 	case len(part) > 0:
 		return part[0], nil
 	}
-	return recipient{}, errors.New("the kubelet does not tell which container has these devices: of init containers it tells only where the containers of the pod ask for GPUs, too")
+	return recipient{}, errUnlisted
 }
 
 // foreign returns a device of a resource that another plugin offers, "" when none does.

@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 
 // liveTimeout bounds the wait for the API server's answer about one pod, within the 30 seconds that the kubelet waits.
 const liveTimeout = 5 * time.Second
+
+// askTimeout is the same for the container runtime, which waits 2 seconds.
+const askTimeout = time.Second
 
 // pods are those of one node, by a watch.
 type pods struct {
@@ -68,19 +72,47 @@ func (p *pods) list() (list []*corev1.Pod) {
 // get returns a pod as the API server has it now: the watch may still have one of the same name that was deleted, with
 // another record. Where the API server does not answer it is the watch's, so that containers can start again meanwhile.
 func (p *pods) get(ctx context.Context, name types.NamespacedName) (*corev1.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	pod, err := p.live(ctx, name, liveTimeout)
+	if err == nil || errors.Is(err, errGone) {
+		return pod, err
+	}
+	if known := p.known(name); known != nil {
+		return known, nil
+	}
+	return nil, err
+}
+
+// of returns the pod of a UID, as the watch has it, else as the API server has it now.
+func (p *pods) of(ctx context.Context, name types.NamespacedName, uid types.UID) (*corev1.Pod, error) {
+	if known := p.known(name); known != nil && known.UID == uid {
+		return known, nil
+	}
+	pod, err := p.live(ctx, name, askTimeout)
+	if err == nil && pod.UID != uid {
+		return nil, fmt.Errorf("pod %s of UID %s: %w", name, uid, errGone)
+	}
+	return pod, err
+}
+
+// known returns a pod as the watch has it, nil when it has none.
+func (p *pods) known(name types.NamespacedName) *corev1.Pod {
+	obj, _, _ := p.store.GetByKey(name.String())
+	pod, _ := obj.(*corev1.Pod)
+	return pod
+}
+
+var errGone = errors.New("the pod is gone")
+
+// live returns a pod as the API server has it now.
+func (p *pods) live(ctx context.Context, name types.NamespacedName, timeout time.Duration) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	pod, err := p.client.Typed.CoreV1().Pods(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-	if err == nil {
-		return pod, nil
-	}
 	if kube.IsNotFound(err) {
-		return nil, fmt.Errorf("pod %s is gone", name)
+		return nil, fmt.Errorf("read pod %s: %w", name, errGone)
 	}
-	if obj, ok, _ := p.store.GetByKey(name.String()); ok {
-		if known, ok := obj.(*corev1.Pod); ok {
-			return known, nil
-		}
+	if err != nil {
+		return nil, fmt.Errorf("read pod %s: %w", name, err)
 	}
-	return nil, fmt.Errorf("read pod %s: %w", name, err)
+	return pod, nil
 }

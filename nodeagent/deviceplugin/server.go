@@ -179,7 +179,7 @@ func (s *server) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 
 // Allocate implements the device plugin API. It is not told for whom it is asked, so it answers with the
 // name of a CDI device of which the specification is written before the container is created. What is left of the
-// container that had these devices before goes now, long before that. A runtime that knows no CDI gives no GPU.
+// container that had these devices before goes now, long before that. A runtime that knows no CDI gives no GPU, unless it asks by NRI.
 func (s *server) Allocate(_ context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	response := &pluginapi.AllocateResponse{}
 	for _, container := range request.ContainerRequests {
@@ -190,7 +190,7 @@ func (s *server) Allocate(_ context.Context, request *pluginapi.AllocateRequest)
 				return nil, err
 			}
 			allocated.CdiDevices = []*pluginapi.CDIDevice{{Name: cdi.Qualified(name)}}
-			allocated.Envs = map[string]string{contract.VisibleDevicesEnv: "void"}
+			allocated.Envs = map[string]string{contract.VisibleDevicesEnv: "void", contract.GivenGPUsEnv: contract.NoGPUs}
 		}
 		response.ContainerResponses = append(response.ContainerResponses, allocated)
 	}

@@ -1,0 +1,109 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/nri"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/split"
+)
+
+// pendingOwner owns the specifications of containers of which only the runtime will tell whose they are.
+const pendingOwner = "pending"
+
+// created is asked by the container runtime before it creates a container, when everything is in it that the kubelet and
+// CDI have added. The runtime knows the UID of the pod: what CDI has given must be what the pod's record says. A container
+// that CDI has given nothing is given its GPUs now: the kubelet does not list it, or the runtime does not read CDI.
+func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error) {
+	told, ours := c.Getenv(contract.GivenGPUsEnv)
+	if !ours {
+		return nil, nil // it has no devices of this plugin
+	}
+	pod, err := a.pods.of(ctx, c.Pod, c.PodUID)
+	if err != nil {
+		return nil, err
+	}
+	resource, plainInit := gpuResource(pod, c.Name)
+	if resource == "" {
+		return nil, nil // it has set the variable itself
+	}
+	edits, err := a.verify(pod, c.Name, resource, told, plainInit)
+	if err != nil {
+		err = fmt.Errorf("no GPU for container %s: %w", c.Name, err)
+		a.Log.Error("a container is not given GPUs", "pod", c.Pod, "error", err)
+		a.Events.Event(pod, corev1.EventTypeWarning, "GPUsRefused", err.Error())
+	}
+	return edits, err
+}
+
+// verify holds the GPUs that a container was told against the pod's record, and returns what it lacks.
+func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainInit bool) (cdi.Edits, error) {
+	if resource == contract.ResourceDefaultGPU { // the kubelet has chosen
+		if told == contract.NoGPUs {
+			return nil, errors.New("the container runtime does not read CDI specifications: switch that on")
+		}
+		return nil, nil
+	}
+	part, err := a.partOf(pod, container, resource, nil)
+	if err != nil {
+		return nil, err
+	}
+	if told == contract.NoGPUs {
+		a.sharing.begin(pod)
+		given, edits, _, err := a.editsOf(part)
+		if err != nil {
+			return nil, err
+		}
+		given.Way = contract.WayNRI
+		a.Log.Info("a container is given its GPUs", "pod", pod.Name, "container", container, "gpus", given.GPUs, "shares", given.Shares, "unenforced", given.Unenforced, "way", given.Way)
+		a.confirmer.add(pod, container, given)
+		return edits, nil
+	}
+	gpus, _, err := a.gpusOf(part)
+	if err != nil {
+		return nil, err
+	}
+	want, got := identities(gpus), strings.Split(told, ",")
+	if slices.Equal(want, got) || plainInit && a.has(pod, got, len(want)) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("the container runtime was to give it %s, and the allocation record says %s: the kubelet tries again", told, strings.Join(want, ","))
+}
+
+// has reports whether n GPUs are all of a pod's record: to an init container that runs alone any of them are free, and the
+// kubelet, which does not list it, may have named the container that has its devices next.
+func (a *Agent) has(pod *corev1.Pod, gpus []string, n int) bool {
+	record, ok, err := contract.AllocationFrom(pod.Annotations)
+	if err != nil || !ok {
+		return false
+	}
+	all, _, err := a.gpusOf(split.Part{GPUs: record.GPUs, Shares: record.Shares})
+	if err != nil {
+		return false
+	}
+	names := identities(all)
+	return len(gpus) == n && !slices.ContainsFunc(gpus, func(name string) bool { return !slices.Contains(names, name) })
+}
+
+// gpuResource is the resource by which a container asks for GPUs, "" when it asks for none, and whether it is an init container
+// that is no sidecar.
+func gpuResource(pod *corev1.Pod, container string) (resource string, plainInit bool) {
+	for i, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if c.Name != container {
+			continue
+		}
+		for _, name := range []string{contract.ResourceTopologyGPU, contract.ResourceGPUMemory, contract.ResourceDefaultGPU} {
+			if quantity := c.Resources.Requests[corev1.ResourceName(name)]; quantity.Sign() > 0 {
+				return name, i < len(pod.Spec.InitContainers) && !split.Sidecar(c)
+			}
+		}
+	}
+	return "", false
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 )
 
 // stopTimeout is how long the server may take to stop before it is killed.
@@ -30,6 +31,9 @@ func down(ctx context.Context, w io.Writer, dir datadir.Dir, purge bool) error {
 	}
 	reaped, err := reap(dir)
 	if err != nil {
+		return err
+	}
+	if err := realnode.Clean(dir); err != nil {
 		return err
 	}
 	switch {

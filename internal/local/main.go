@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/kubelet"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 )
 
 func main() {
@@ -103,9 +105,19 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 	})
 	stop.Flags().BoolVar(&purge, "purge", false, "delete the data directory as well")
 	root.AddCommand(start, server, show, stop,
+		inside(realnode.Command, "Be the first process of a real node, of which the argument is the directory", realnode.Boot),
+		inside(realnode.KubeletCommand, "Be the kubelet of a real node, with the options in the file", kubelet.Run),
 		p.subcommand("env", `Print its environment: eval "$(gpuplan-local env)"`, func(_ context.Context, dir datadir.Dir) error { return env(out, dir) }),
 		p.subcommand("kubeconfig", "Print the path of its kubeconfig", func(_ context.Context, dir datadir.Dir) error { return kubeconfig(out, dir) }))
 	return root
+}
+
+// inside makes a hidden command with one argument that runs in a real node.
+func inside(name, short string, do func(ctx context.Context, argument string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Short: short, Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return do(c.Context(), args[0]) },
+	}
 }
 
 // subcommand makes a command that takes no arguments and works on the data directory.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 )
 
 // report is the output of status -o json.
@@ -30,8 +31,17 @@ type report struct {
 	MemoryBytes int64            `json:"memoryBytes"`
 	Processes   []processStatus  `json:"processes,omitempty"`
 	Nodes       *simulationCount `json:"nodes,omitempty"`
+	// RealNodes are those with a kubelet and containers.
+	RealNodes []realNode `json:"realNodes,omitempty"`
 	// Problem says why Nodes is missing.
 	Problem string `json:"problem,omitempty"`
+}
+
+type realNode struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	// Dir holds what the node keeps, with the sockets of its kubelet and of containerd.
+	Dir string `json:"dir"`
 }
 
 type processStatus struct {
@@ -91,6 +101,13 @@ func inspect(ctx context.Context, dir datadir.Dir) (report, error) {
 	}
 	for _, child := range children {
 		r.addProcess(child.Name, child.Identity)
+	}
+	real, err := realnode.List(dir)
+	if err != nil {
+		return r, err
+	}
+	for _, node := range real {
+		r.RealNodes = append(r.RealNodes, realNode{Name: node.Name, Address: node.Address, Dir: node.Dir})
 	}
 	if r.Ready {
 		r.Kubeconfig = dir.Kubeconfig(datadir.MainCluster)
@@ -164,6 +181,9 @@ func printStatus(ctx context.Context, w io.Writer, dir datadir.Dir) error {
 		fmt.Fprintf(w, "  Nodes      %d, of which %d are ready; %d pods\n", r.Nodes.Total, r.Nodes.Ready, r.Nodes.Pods)
 	} else {
 		fmt.Fprintf(w, "  Problem    %s\n", r.Problem)
+	}
+	for _, node := range r.RealNodes {
+		fmt.Fprintf(w, "  Real node  %s, kubelet at %s, files in %s\n", node.Name, node.Address, node.Dir)
 	}
 	fmt.Fprintf(w, "  Logs       %s\n", filepath.Dir(dir.Log("server")))
 	fmt.Fprintf(w, "Use it with:  eval \"$(%s env --data-dir %s)\"\n", os.Args[0], quote(string(dir)))

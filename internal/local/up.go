@@ -35,6 +35,8 @@ const (
 type upOptions struct {
 	port, cloudPort int
 	programs        string
+	// realNodes is how many nodes of pools become real ones.
+	realNodes int
 	// emulated is an older minor version of Kubernetes, "" for the newest.
 	emulated string
 	// apiServer is a kube-apiserver program, "" for the built-in one.
@@ -46,6 +48,7 @@ func (o *upOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.programs, "programs", "", "`folder` with gpuplan's other programs; empty: the one of this program")
 	flags.StringVar(&o.emulated, "emulated-version", "", "older minor `version` of Kubernetes to behave like, such as 1.34; empty: the newest")
 	flags.StringVar(&o.apiServer, "kube-apiserver", "", "kube-apiserver `program`, of another version for example; empty: the built-in one")
+	flags.IntVar(&o.realNodes, "real-nodes", 0, "`number` of nodes of pools that have a real kubelet and containers, the first that are made; needs root and containerd")
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
@@ -119,7 +122,8 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 	}
 	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", programs,
 		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort),
-		"--emulated-version", options.emulated, "--kube-apiserver", options.apiServer)
+		"--emulated-version", options.emulated, "--kube-apiserver", options.apiServer,
+		"--real-nodes", strconv.Itoa(options.realNodes))
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
@@ -141,7 +145,7 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 		return err
 	}
 	err := server.Run(ctx, server.Options{
-		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort,
+		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort, RealNodes: options.realNodes,
 		EmulatedVersion: options.emulated, APIServer: options.apiServer,
 	}, steps.NewRecorder(report))
 	if err != nil && ctx.Err() != nil {

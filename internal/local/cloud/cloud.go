@@ -43,6 +43,8 @@ type Options struct {
 	Dir string
 	// Hardware is the folder that gets a description of each node's GPUs.
 	Hardware string
+	// Real makes nodes that are real; nil where all are simulated.
+	Real RealNodes
 	// Log is the file for one line per request.
 	Log string
 	// KubernetesVersion is that of the cluster.
@@ -86,7 +88,7 @@ func Start(ctx context.Context, options Options) (*Cloud, error) {
 		log.Close()
 		return nil, err
 	}
-	backend := &nodes{client: client, hardware: options.Hardware}
+	backend := &nodes{client: client, hardware: options.Hardware, real: options.Real}
 	if state != nil {
 		backend.observe(*state)
 	}

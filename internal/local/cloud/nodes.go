@@ -25,6 +25,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/kubelet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
 )
 
@@ -38,9 +39,23 @@ const pollInterval = 20 * time.Millisecond
 type nodes struct {
 	client   kubernetes.Interface
 	hardware string
+	// real makes nodes that are real, nil where none is.
+	real RealNodes
 	// erdma says that the add-on runs that sets up the eRDMA devices of nodes that join. Those that
 	// have joined before it get none, as on ACK.
 	erdma atomic.Bool
+}
+
+// RealNodes makes some nodes of pools real, with a kubelet and containers.
+type RealNodes interface {
+	// Choose tells whether the node is to be a real one.
+	Choose(name string) bool
+	// Ensure makes the real node, whose Node object exists, and returns when its kubelet serves.
+	Ensure(ctx context.Context, name string, machine kubelet.Machine) error
+	// HardwareDir is the folder for the description of a real node's GPUs; false for a node that is not real.
+	HardwareDir(name string) (string, bool)
+	// Remove ends the real node; one that is gone, or was never real, is success.
+	Remove(name string) error
 }
 
 var _ acsfake.Backend = (*nodes)(nil)
@@ -48,12 +63,25 @@ var _ acsfake.Backend = (*nodes)(nil)
 // EnsureNode makes the node and the description of its GPUs, and returns when the
 // node takes pods.
 func (n *nodes) EnsureNode(ctx context.Context, node acsfake.Node) error {
+	real := n.real != nil && n.real.Choose(node.Name)
 	object, err := nodeObject(node, n.erdma.Load())
 	if err != nil {
 		return err
 	}
+	if real {
+		makeReal(object)
+	}
 	if _, err := n.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create node %s: %w", node.Name, err)
+	}
+	if real {
+		machine, err := machineOf(node)
+		if err != nil {
+			return err
+		}
+		if err := n.real.Ensure(ctx, node.Name, machine); err != nil {
+			return err
+		}
 	}
 	if err := n.describeHardware(node); err != nil {
 		return err
@@ -110,6 +138,11 @@ func (n *nodes) UpdateNode(ctx context.Context, old, node acsfake.Node) error {
 func (n *nodes) DeleteNode(ctx context.Context, node acsfake.Node) error {
 	if err := n.drain(ctx, node.Name); err != nil {
 		return err
+	}
+	if n.real != nil {
+		if err := n.real.Remove(node.Name); err != nil {
+			return err
+		}
 	}
 	if err := n.client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete node %s: %w", node.Name, err)
@@ -251,4 +284,36 @@ func (n *nodes) describeHardware(node acsfake.Node) error {
 	return datadir.WriteJSON(file, machine)
 }
 
-func (n *nodes) hardwareFile(node string) string { return filepath.Join(n.hardware, node+".json") }
+// hardwareFile is where the agent that serves the node looks: of a real node one of its own.
+func (n *nodes) hardwareFile(node string) string {
+	folder := n.hardware
+	if n.real != nil {
+		if own, ok := n.real.HardwareDir(node); ok {
+			folder = own
+		}
+	}
+	return filepath.Join(folder, node+".json")
+}
+
+// makeReal takes from a node what only a simulated one has. The kubelet says the rest.
+func makeReal(node *corev1.Node) {
+	delete(node.Annotations, simulate.NodeAnnotation)
+	node.Status = corev1.NodeStatus{}
+}
+
+// machineOf is what a real node's kubelet reports: what a simulated node of the type has, but
+// for GPUs, which device plugins offer.
+func machineOf(node acsfake.Node) (kubelet.Machine, error) {
+	it, ok := catalog.Lookup(node.InstanceType)
+	if !ok {
+		return kubelet.Machine{}, fmt.Errorf("instance type %s is not in the catalogue", node.InstanceType)
+	}
+	offered, err := catalog.Allocatable(it, defaultMode, catalog.Setup{})
+	if err != nil {
+		return kubelet.Machine{}, err
+	}
+	return kubelet.Machine{
+		CPUs: it.VCPU, ReservedMilliCPU: int64(it.VCPU)*1000 - offered.MilliCPU,
+		MemoryBytes: offered.MemoryBytes, EphemeralStorageBytes: offered.EphemeralStorageBytes, Pods: offered.Pods,
+	}, nil
+}

@@ -46,8 +46,9 @@ func (c *ControlPlane) APIServer(ctx context.Context) (version string, err error
 		"--authorization-mode=Node,RBAC",
 		"--anonymous-auth=false",
 		"--allow-privileged=true",
-		// Every simulated node's kubelet is on this machine, whatever the node's addresses.
-		"--kubelet-preferred-address-types=InternalDNS",
+		// Every simulated node's kubelet is on this machine, whatever the node's addresses. Real
+		// nodes have no name, but an address.
+		"--kubelet-preferred-address-types=InternalDNS,InternalIP",
 		"--kubelet-certificate-authority=" + c.authority.CAFile(),
 		"--kubelet-client-certificate=" + c.server.etcdClient.CertFile,
 		"--kubelet-client-key=" + c.server.etcdClient.KeyFile,

@@ -72,6 +72,9 @@ func (d Dir) Cloud() string { return d.path("cloud") }
 // Hardware is the directory with one hardware description for each simulated node.
 func (d Dir) Hardware() string { return d.path("hardware") }
 
+// RealNodes is the directory with one directory for each real node.
+func (d Dir) RealNodes() string { return d.path("nodes") }
+
 // Run is the directory for what belongs to one run: processes and their files.
 func (d Dir) Run() string { return d.path("run") }
 

@@ -30,6 +30,9 @@ type Spec struct {
 	Dir string
 	// Output takes what the process writes.
 	Output io.Writer
+	// Isolated gives the process mounts and process numbers of its own: it is number 1, and
+	// with it end all that it has started.
+	Isolated bool
 }
 
 // Registry starts processes and records them in a directory.
@@ -64,6 +67,9 @@ func (r *Registry) Start(spec Spec) (*Process, error) {
 			Path: spec.Path, Args: append([]string{spec.Path}, spec.Args...), Env: spec.Env, Dir: spec.Dir,
 			Stdout: spec.Output, Stderr: spec.Output, WaitDelay: outputDelay,
 			SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		}
+		if spec.Isolated {
+			cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID
 		}
 		if cmd.Env == nil {
 			cmd.Env = []string{}

@@ -18,7 +18,7 @@ import (
 )
 
 // hardwareVariable tells a program the folder of hardware descriptions, and with
-// that that it serves all simulated nodes.
+// that that it serves all nodes that are described there.
 const hardwareVariable = "GPUPLAN_HARDWARE_DIR"
 
 // program is the process for a container, with the configuration that the cluster
@@ -47,8 +47,11 @@ func (r *Runner) program(ctx context.Context, w *workload, container *corev1.Con
 		Name: w.key + "." + container.Name, Path: path, Dir: w.dir,
 		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TMPDIR=" + w.dir, "KUBECONFIG=" + kubeconfig},
 	}
-	if w.shared {
+	switch {
+	case w.shared:
 		spec.Env = append(spec.Env, hardwareVariable+"="+r.Hardware)
+	case w.node != nil:
+		spec.Env = append(spec.Env, hardwareVariable+"="+w.node.Hardware())
 	}
 	values := map[string]string{}
 	for _, variable := range env {
@@ -185,6 +188,11 @@ func (r *Runner) mount(ctx context.Context, w *workload, container *corev1.Conta
 		}
 		volume := w.first.Spec.Volumes[i]
 		place := filepath.Join(w.dir, "volumes", volume.Name)
+		if w.node != nil && volume.HostPath != nil {
+			if of, ok := w.node.HostPath(volume.HostPath.Path); ok {
+				place = of
+			}
+		}
 		known, err := r.volume(ctx, w.first.Namespace, volume, place)
 		if err != nil {
 			return nil, fmt.Errorf("volume %s: %w", volume.Name, err)

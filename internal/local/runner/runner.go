@@ -5,7 +5,8 @@
 // The pods are those labelled app.kubernetes.io/part-of=gpuplan. The image is not
 // looked at: the container's name is that of the program, which lies beside the
 // platform's own. Pods of one revision of a DaemonSet share one process, which
-// serves all simulated nodes.
+// serves all simulated nodes; each real node has a process of its own, which finds the
+// directories of its kubelet where the pod mounts them.
 package runner
 
 import (
@@ -30,6 +31,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 )
 
 // workers is how many pods are looked at side by side.
@@ -48,6 +50,8 @@ type Options struct {
 	LogDir string
 	// Hardware is the folder of hardware descriptions, for programs of DaemonSets.
 	Hardware string
+	// RealNode finds a real node by name; false for one that is simulated.
+	RealNode func(name string) (node realnode.Node, ok bool, err error)
 }
 
 // Runner runs pods' programs.
@@ -187,7 +191,15 @@ func (r *Runner) sync(ctx context.Context, id podID) error {
 	if reason := unsupported(pod); reason != "" {
 		return r.report(ctx, pod, failedStatus(pod, reason))
 	}
-	if states, joined := r.join(ctx, pod); joined {
+	real, isReal, err := r.RealNode(pod.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	var node *realnode.Node
+	if isReal {
+		node = &real
+	}
+	if states, joined := r.join(ctx, pod, node); joined {
 		return r.report(ctx, pod, runningStatus(pod, states, time.Now()))
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 )
 
 const (
@@ -36,7 +37,9 @@ type workload struct {
 	shared bool
 	// first is the pod that started it.
 	first *corev1.Pod
-	dir   string
+	// node is the real node of the pod, nil when its node is simulated.
+	node *realnode.Node
+	dir  string
 	// address is the loopback address that stands for that of the pod.
 	address string
 	stop    context.CancelFunc
@@ -62,10 +65,10 @@ type containerState struct {
 	ready bool
 }
 
-// keyOf returns the key of the workload of a pod.
-func keyOf(pod *corev1.Pod) (key string, shared bool) {
+// keyOf returns the key of the workload of a pod, given its real node, if it has one.
+func keyOf(pod *corev1.Pod, node *realnode.Node) (key string, shared bool) {
 	owner := metav1.GetControllerOf(pod)
-	if owner != nil && owner.Kind == "DaemonSet" {
+	if owner != nil && owner.Kind == "DaemonSet" && node == nil {
 		return pod.Namespace + "." + owner.Name + "." + pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey], true
 	}
 	return pod.Namespace + "." + pod.Name + "." + string(pod.UID), false
@@ -74,18 +77,18 @@ func keyOf(pod *corev1.Pod) (key string, shared bool) {
 // join makes the pod part of its workload, which it starts when the pod is the
 // first. It is not joined while an earlier workload of the same key ends; the pod
 // is looked at again after that.
-func (r *Runner) join(ctx context.Context, pod *corev1.Pod) (states []containerState, joined bool) {
+func (r *Runner) join(ctx context.Context, pod *corev1.Pod, node *realnode.Node) (states []containerState, joined bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if ctx.Err() != nil {
 		return nil, false
 	}
-	key, shared := keyOf(pod)
+	key, shared := keyOf(pod, node)
 	w := r.workloads[key]
 	switch {
 	case w == nil:
 		w = &workload{
-			key: key, shared: shared, first: pod, dir: filepath.Join(r.Dir, key), grace: stopGrace,
+			key: key, shared: shared, first: pod, node: node, dir: filepath.Join(r.Dir, key), grace: stopGrace,
 			address:  r.freeAddress(pod),
 			pods:     map[podID]bool{},
 			statuses: make([]process.Status, len(pod.Spec.Containers)),

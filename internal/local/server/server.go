@@ -23,6 +23,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/ports"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/runner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
 )
@@ -43,6 +44,8 @@ type Options struct {
 	APIPort, CloudPort int
 	// EmulatedVersion is the older minor version of Kubernetes to behave like, "" for none.
 	EmulatedVersion string
+	// RealNodes is how many nodes of pools become real ones.
+	RealNodes int
 	// APIServer is a kube-apiserver program to run in place of the built-in one, "" for none.
 	APIServer string
 }
@@ -56,6 +59,7 @@ type server struct {
 	api       net.Listener
 	etcdPort  int
 	cloud     net.Listener
+	real      *realnode.Nodes
 	plane     *controlplane.ControlPlane
 	state     datadir.State
 	// stops end what was started, last first.
@@ -120,6 +124,9 @@ func (s *server) open() error {
 		if len(left) > 0 {
 			s.report.Note("ended what an earlier run left behind: %s", strings.Join(left, ", "))
 		}
+		if err := realnode.Clean(s.Dir); err != nil {
+			return err
+		}
 		if os.Getenv("GOMEMLIMIT") == "" {
 			debug.SetMemoryLimit(memoryLimitBytes)
 		}
@@ -150,6 +157,9 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.startRealNodes(ctx); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -210,6 +220,7 @@ func (s *server) startRunner(ctx context.Context) error {
 	runner, err := runner.Start(ctx, runner.Options{
 		Config: s.plane.Config, Processes: s.processes, Programs: s.Programs,
 		Dir: filepath.Join(s.Dir.Run(), "pods"), LogDir: filepath.Dir(s.Dir.Log("")), Hardware: s.Dir.Hardware(),
+		RealNode: func(name string) (realnode.Node, bool, error) { return realnode.Find(s.Dir, name) },
 	})
 	if err != nil {
 		return err
@@ -219,7 +230,12 @@ func (s *server) startRunner(ctx context.Context) error {
 }
 
 func (s *server) startCloud(ctx context.Context) error {
+	var real cloud.RealNodes
+	if s.real != nil {
+		real = s.real
+	}
 	emulator, err := cloud.Start(ctx, cloud.Options{
+		Real:   real,
 		Config: s.plane.Config, Listener: s.cloud, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
 		Log: s.Dir.Log("cloud"), KubernetesVersion: strings.TrimPrefix(s.state.Version, "v") + "-aliyun.1",
 	})

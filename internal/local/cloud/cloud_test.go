@@ -3,6 +3,7 @@ package cloud
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,11 +16,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/kubelet"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
 )
 
 const v100Type = "ecs.gn6v-c10g1.20xlarge"
@@ -170,6 +174,73 @@ func TestUpdateNode(t *testing.T) {
 	require.NoError(t, n.UpdateNode(ctx, missing, missing))
 	_, err = client.CoreV1().Nodes().Get(ctx, missing.Name, metav1.GetOptions{})
 	assert.NoError(t, err, "a node that was deleted from Kubernetes registers again")
+}
+
+// machines makes real nodes that exist only in the API, or fails.
+type machines struct {
+	client  kubernetes.Interface
+	dir     string
+	made    map[string]kubelet.Machine
+	limit   int
+	failure error
+}
+
+func (m *machines) Choose(name string) bool {
+	_, made := m.made[name]
+	return made || len(m.made) < m.limit
+}
+
+func (m *machines) Ensure(ctx context.Context, name string, machine kubelet.Machine) error {
+	if m.failure != nil {
+		return m.failure
+	}
+	m.made[name] = machine
+	node, err := m.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	_, err = m.client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return err
+}
+
+func (m *machines) HardwareDir(name string) (string, bool) {
+	_, made := m.made[name]
+	return m.dir, made
+}
+
+func (m *machines) Remove(name string) error {
+	delete(m.made, name)
+	return m.failure
+}
+
+func TestRealNode(t *testing.T) {
+	ctx, client := t.Context(), fake.NewClientset()
+	real := &machines{client: client, dir: t.TempDir(), made: map[string]kubelet.Machine{}, limit: 1}
+	n := &nodes{client: client, hardware: t.TempDir(), real: real}
+	node := cloudNode("topology")
+	require.NoError(t, n.EnsureNode(ctx, node))
+	object, err := client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.False(t, simulate.IsSimulated(object))
+	assert.Equal(t, "topology", object.Labels[contract.NodeModeLabel])
+	assert.Equal(t, "dgx1-v100", object.Annotations[contract.SimulatedWiringAnnotation])
+	assert.Empty(t, object.Status.Allocatable, "its kubelet says that")
+	assert.FileExists(t, filepath.Join(real.dir, node.Name+".json"), "an agent of its own serves it")
+	assert.NoFileExists(t, filepath.Join(n.hardware, node.Name+".json"))
+
+	simulated, err := nodeObject(node, false)
+	require.NoError(t, err)
+	machine := real.made[node.Name]
+	assert.Equal(t, simulated.Status.Allocatable.Cpu().MilliValue(), int64(machine.CPUs)*1000-machine.ReservedMilliCPU)
+	assert.Equal(t, simulated.Status.Allocatable.Memory().Value(), machine.MemoryBytes)
+	assert.Equal(t, simulated.Status.Allocatable.Pods().Value(), machine.Pods)
+
+	require.NoError(t, n.DeleteNode(ctx, node))
+	assert.Empty(t, real.made)
+	real.failure = errors.New("no containerd")
+	require.ErrorIs(t, n.EnsureNode(ctx, node), real.failure)
+	require.ErrorIs(t, n.DeleteNode(ctx, node), real.failure)
 }
 
 func TestHardwareOnceWrittenStays(t *testing.T) {

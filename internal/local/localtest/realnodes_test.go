@@ -270,6 +270,19 @@ func TestRealNodes(t *testing.T) {
 	}
 	assert.Len(t, agentProcesses(t, client), 3, "one for each real node, and one for the simulated")
 
+	// A kubelet that is killed starts again, and containers go on.
+	require.NoError(t, syscall.Kill(i.kubelet(nodes[0]), syscall.SIGKILL))
+	eventually(t, "another kubelet has emptied the directory of plugins", func() error {
+		if _, err := os.Stat(filepath.Join(nodes[0].DevicePlugins(), "toy.sock")); err == nil {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	eventually(t, "the container has gone on", func() error { return i.givenTwoGPUs(client, podOn(nodes[0], "train")) })
+	pod, err := client.CoreV1().Pods("default").Get(t.Context(), podOn(nodes[0], "train"), metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Zero(t, pod.Status.ContainerStatuses[0].RestartCount)
+
 	// Killed, the platform takes the processes of its nodes with it; the next start removes the rest.
 	require.NotEmpty(t, i.left())
 	before := i.status()
@@ -314,6 +327,19 @@ func TestRealNodes(t *testing.T) {
 	assert.Empty(t, nodes)
 	i.must("down")
 	assert.Empty(t, i.left())
+}
+
+// kubelet is the number of a node's kubelet.
+func (i instance) kubelet(node realnode.Node) int {
+	i.t.Helper()
+	for _, thing := range i.left() {
+		var pid int
+		if _, err := fmt.Sscanf(thing, "process %d kubelet kubelet "+node.Dir, &pid); err == nil {
+			return pid
+		}
+	}
+	require.Fail(i.t, "no kubelet runs", node.Name)
+	return 0
 }
 
 // agentProcesses are the processes of the node agent's pods.

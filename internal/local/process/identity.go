@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -65,10 +66,36 @@ func (id Identity) Kill() error {
 	return nil
 }
 
-// ResidentBytes is the memory of the process that is in RAM; 0 when it is gone.
+// ResidentBytes is the memory of the process that is in RAM, and of an isolated process that of
+// all that it has started; 0 when it is gone.
 func (id Identity) ResidentBytes() int64 {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", id.PID))
-	if err != nil || !id.Alive() {
+	if !id.Alive() {
+		return 0
+	}
+	bytes := residentBytes(id.PID)
+	namespace, err := os.Readlink(namespaceOf(strconv.Itoa(id.PID)))
+	if own, _ := os.Readlink(namespaceOf("self")); err != nil || namespace == own {
+		return bytes
+	}
+	bytes = 0
+	all, _ := filepath.Glob(namespaceOf("[0-9]*")) // the pattern is right
+	for _, file := range all {
+		if other, err := os.Readlink(file); err != nil || other != namespace {
+			continue // another's, or one that has ended
+		}
+		if pid, err := strconv.Atoi(strings.Split(file, "/")[2]); err == nil {
+			bytes += residentBytes(pid)
+		}
+	}
+	return bytes
+}
+
+// namespaceOf is the file that names the PID namespace of a process.
+func namespaceOf(pid string) string { return "/proc/" + pid + "/ns/pid" }
+
+func residentBytes(pid int) int64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
 		return 0
 	}
 	fields := strings.Fields(string(data))

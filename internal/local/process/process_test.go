@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -215,4 +216,36 @@ func TestKeepReportsWhatCannotStart(t *testing.T) {
 	stop()
 	assert.False(t, running.Alive())
 	assert.Equal(t, 143, o.last().Last.Code)
+}
+
+func TestIsolated(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("namespaces need root")
+	}
+	r := registry(t)
+	var output bytes.Buffer
+	spec := shell("node", "echo $$; sleep 100 & exec sleep 100", &output)
+	spec.Isolated = true
+	p, err := r.Start(spec)
+	require.NoError(t, err)
+	namespace, err := os.Readlink(namespaceOf(strconv.Itoa(p.PID)))
+	require.NoError(t, err)
+	members := func() (pids []int) {
+		files, err := filepath.Glob(namespaceOf("[0-9]*"))
+		require.NoError(t, err)
+		for _, file := range files {
+			if of, _ := os.Readlink(file); of == namespace {
+				pid, err := strconv.Atoi(strings.Split(file, "/")[2])
+				require.NoError(t, err)
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	require.Eventually(t, func() bool { return len(members()) == 2 }, patience, time.Millisecond)
+	assert.Greater(t, p.ResidentBytes(), residentBytes(p.PID), "that of its child counts")
+	require.NoError(t, syscall.Kill(p.PID, syscall.SIGKILL), "the first process alone")
+	assert.Equal(t, 128+int(syscall.SIGKILL), p.ExitCode())
+	assert.Equal(t, "1\n", output.String())
+	require.Eventually(t, func() bool { return len(members()) == 0 }, patience, time.Millisecond, "all of it ends")
 }

@@ -6,6 +6,7 @@ package registry
 import (
 	"fmt"
 	"net/http"
+	"path"
 	"strconv"
 	"strings"
 )
@@ -45,25 +46,24 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Error(w, "images can only be pulled", http.StatusMethodNotAllowed)
 		return
 	}
-	path, ok := strings.CutPrefix(request.URL.Path, "/v2/")
-	if !ok {
-		http.NotFound(w, request)
-		return
-	}
-	if path == "" {
-		return
+	asked, ok := strings.CutPrefix(request.URL.Path, "/v2/")
+	if ok && asked == "" {
+		return // it is a registry
 	}
 	// The name of a repository may have slashes.
-	repository, reference, isManifest := cutLast(path, "/manifests/")
-	if !isManifest {
-		_, reference, ok = cutLast(path, "/blobs/")
-		if !ok {
-			http.NotFound(w, request)
-			return
-		}
+	rest, reference := path.Split(asked)
+	repository, kind := path.Split(strings.TrimSuffix(rest, "/"))
+	switch kind {
+	case "blobs":
 		r.serveBlob(w, reference)
-		return
+	case "manifests":
+		r.serveManifest(w, strings.TrimSuffix(repository, "/"), reference)
+	default:
+		http.NotFound(w, request)
 	}
+}
+
+func (r *Registry) serveManifest(w http.ResponseWriter, repository, reference string) {
 	manifest := r.substitute.manifest
 	if repository == pauseRepository {
 		manifest = r.pause.manifest
@@ -90,12 +90,4 @@ func write(w http.ResponseWriter, mediaType string, body []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.Header().Set("Docker-Content-Digest", digest(body))
 	_, _ = w.Write(body) // who asked may have gone; of HEAD the server sends no body
-}
-
-func cutLast(text, separator string) (before, after string, found bool) {
-	i := strings.LastIndex(text, separator)
-	if i < 0 {
-		return text, "", false
-	}
-	return text[:i], text[i+len(separator):], true
 }

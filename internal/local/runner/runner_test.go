@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 )
 
 func TestRewrite(t *testing.T) {
@@ -141,16 +142,33 @@ func TestVolumes(t *testing.T) {
 	assert.ErrorContains(t, err, `"lost"`)
 }
 
+func TestDirectoriesOfRealNodes(t *testing.T) {
+	const plugins = "/var/lib/kubelet/device-plugins"
+	container := corev1.Container{Name: "prog", VolumeMounts: []corev1.VolumeMount{{Name: "plugins", MountPath: "/plugins"}, {Name: "other", MountPath: "/other"}}}
+	w := testWorkload(t, container,
+		corev1.Volume{Name: "plugins", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: plugins}}},
+		corev1.Volume{Name: "other", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}})
+	w.node = &realnode.Node{Dir: t.TempDir()}
+	m, err := testRunner(t).mount(t.Context(), w, &container)
+	require.NoError(t, err)
+	assert.Equal(t, "--dir="+w.node.DevicePlugins()+"/x.sock", m.rewrite("--dir=/plugins/x.sock"))
+	assert.DirExists(t, w.node.DevicePlugins())
+	assert.Contains(t, m.rewrite("/other"), w.dir, "others are not this machine's")
+}
+
 func TestKeyOf(t *testing.T) {
 	yes := true
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "1", Labels: map[string]string{"controller-revision-hash": "h1"}}}
-	key, shared := keyOf(pod)
+	key, shared := keyOf(pod, nil)
 	assert.Equal(t, "ns.p.1", key)
 	assert.False(t, shared)
 	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "agent", Controller: &yes}}
-	key, shared = keyOf(pod)
+	key, shared = keyOf(pod, nil)
 	assert.Equal(t, "ns.agent.h1", key)
 	assert.True(t, shared)
+	key, shared = keyOf(pod, &realnode.Node{})
+	assert.Equal(t, "ns.p.1", key, "a real node has a process of its own")
+	assert.False(t, shared)
 }
 
 func TestUnsupported(t *testing.T) {

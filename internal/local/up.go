@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/server"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
 )
@@ -61,6 +62,11 @@ func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, de
 		return err
 	} else if holder != 0 {
 		return alreadyUp(ctx, w, dir, options)
+	}
+	if options.realNodes > 0 {
+		if err := realnode.Missing(); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(w, "Starting the platform in %s\n", dir)
 	child, report, err := spawn(dir, options)

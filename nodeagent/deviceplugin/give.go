@@ -43,9 +43,17 @@ func (a *Agent) start(ctx context.Context, resource string, ids []string) error 
 		a.Events.Event(pod, corev1.EventTypeWarning, "GPUsRefused", err.Error())
 		return err
 	}
-	a.Log.Info("a container is given its GPUs", "pod", to.pod, "container", to.container, "gpus", given.GPUs, "shares", given.Shares, "unenforced", given.Unenforced)
-	a.confirmer.add(pod, to.container, given)
+	if !a.runtime.Asked() { // else the runtime tells what becomes of it
+		a.confirm(pod, to.container, given)
+	}
 	return nil
+}
+
+// confirm says what a container is given.
+func (a *Agent) confirm(pod *corev1.Pod, container string, given contract.ConfirmedContainer) {
+	a.Log.Info("a container is given its GPUs", "pod", pod.Namespace+"/"+pod.Name, "container", container,
+		"gpus", given.GPUs, "shares", given.Shares, "unenforced", given.Unenforced, "way", given.Way)
+	a.confirmer.add(pod, container, given)
 }
 
 // initContainer is the last init container, sidecars aside, that asks for so much of a resource: those that ask for the
@@ -70,18 +78,16 @@ func (a *Agent) give(pod *corev1.Pod, container, resource string, ids []string) 
 	if err != nil {
 		return contract.ConfirmedContainer{}, err
 	}
-	given.Way = contract.WayCDI
 	return given, a.CDI.Write(cdi.Name(resource, ids), string(pod.UID), version, edits)
 }
 
 // editsOf is what a container needs to use a part of a record, and what it is given by that. version is the one of the
 // CDI specification that the edits need.
 func (a *Agent) editsOf(part split.Part) (given contract.ConfirmedContainer, edits cdi.Edits, version string, err error) {
-	gpus, simulated, err := a.gpusOf(part)
+	given, gpus, simulated, err := a.givenOf(part)
 	if err != nil {
 		return given, nil, "", err
 	}
-	given.GPUs, given.Shares = identities(gpus), part.Shares
 	edits = cdi.Edits{}
 	list := strings.Join(given.GPUs, ",")
 	edits.Env(contract.VisibleDevicesEnv+"="+list, contract.GivenGPUsEnv+"="+list)
@@ -91,7 +97,6 @@ func (a *Agent) editsOf(part split.Part) (given contract.ConfirmedContainer, edi
 		}
 	}
 	if len(part.Shares) > 0 {
-		given.Unenforced = a.Enforcer == nil
 		if err := a.enforce(edits, gpus, part.Shares); err != nil {
 			return given, nil, "", err
 		}
@@ -99,11 +104,11 @@ func (a *Agent) editsOf(part split.Part) (given contract.ConfirmedContainer, edi
 	return given, edits, version, nil
 }
 
-// gpusOf are the GPUs of a part of a record, in its order.
-func (a *Agent) gpusOf(part split.Part) (gpus []contract.GPUInfo, simulated bool, err error) {
+// givenOf is what a container is given by a part of a record, with the GPUs.
+func (a *Agent) givenOf(part split.Part) (given contract.ConfirmedContainer, gpus []contract.GPUInfo, simulated bool, err error) {
 	status, ok := a.hardware()
 	if !ok {
-		return nil, false, errors.New("the GPUs of the node are not known yet")
+		return given, nil, false, errors.New("the GPUs of the node are not known yet")
 	}
 	indexes := slices.Clone(part.GPUs)
 	for _, share := range part.Shares {
@@ -112,11 +117,14 @@ func (a *Agent) gpusOf(part split.Part) (gpus []contract.GPUInfo, simulated bool
 	for _, index := range indexes {
 		at := slices.IndexFunc(status.GPUs, func(info contract.GPUInfo) bool { return info.Index == index })
 		if at < 0 {
-			return nil, false, fmt.Errorf("node %s has no GPU %d", a.Node, index)
+			return given, nil, false, fmt.Errorf("node %s has no GPU %d", a.Node, index)
 		}
 		gpus = append(gpus, status.GPUs[at])
 	}
-	return gpus, status.DriverVersion == "", nil
+	given = contract.ConfirmedContainer{
+		Way: contract.WayCDI, GPUs: identities(gpus), Shares: part.Shares, Unenforced: len(part.Shares) > 0 && a.Enforcer == nil,
+	}
+	return given, gpus, status.DriverVersion == "", nil
 }
 
 // partOf is what a container has of the pod's record. In mode default the record names no GPUs: there the kubelet chooses.

@@ -34,47 +34,47 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error)
 	if resource == "" {
 		return nil, nil // it has set the variable itself
 	}
-	edits, err := a.verify(pod, c.Name, resource, told, plainInit)
+	given, edits, err := a.verify(pod, c.Name, resource, told, plainInit)
 	if err != nil {
 		err = fmt.Errorf("no GPU for container %s: %w", c.Name, err)
 		a.Log.Error("a container is not given GPUs", "pod", c.Pod, "error", err)
 		a.Events.Event(pod, corev1.EventTypeWarning, "GPUsRefused", err.Error())
+		return nil, err
 	}
-	return edits, err
+	a.confirm(pod, c.Name, given)
+	return edits, nil
 }
 
-// verify holds the GPUs that a container was told against the pod's record, and returns what it lacks.
-func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainInit bool) (cdi.Edits, error) {
+// verify holds the GPUs that a container was told against the pod's record, and returns what it is given, with what it
+// lacks for that.
+func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainInit bool) (given contract.ConfirmedContainer, lacks cdi.Edits, err error) {
 	if resource == contract.ResourceDefaultGPU { // the kubelet has chosen
 		if told == contract.NoGPUs {
-			return nil, errors.New("the container runtime does not read CDI specifications: switch that on")
+			return given, nil, errors.New("the container runtime does not read CDI specifications: switch that on")
 		}
-		return nil, nil
+		return contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: strings.Split(told, ",")}, nil, nil
 	}
 	part, err := a.partOf(pod, container, resource, nil)
 	if err != nil {
-		return nil, err
+		return given, nil, err
 	}
 	if told == contract.NoGPUs {
 		a.sharing.begin(pod)
-		given, edits, _, err := a.editsOf(part)
-		if err != nil {
-			return nil, err
-		}
+		given, lacks, _, err = a.editsOf(part)
 		given.Way = contract.WayNRI
-		a.Log.Info("a container is given its GPUs", "pod", pod.Name, "container", container, "gpus", given.GPUs, "shares", given.Shares, "unenforced", given.Unenforced, "way", given.Way)
-		a.confirmer.add(pod, container, given)
-		return edits, nil
+		return given, lacks, err
 	}
-	gpus, _, err := a.gpusOf(part)
-	if err != nil {
-		return nil, err
+	if given, _, _, err = a.givenOf(part); err != nil {
+		return given, nil, err
 	}
-	want, got := identities(gpus), strings.Split(told, ",")
-	if slices.Equal(want, got) || plainInit && a.has(pod, got, len(want)) {
-		return nil, nil
+	got := strings.Split(told, ",")
+	switch {
+	case slices.Equal(given.GPUs, got):
+		return given, nil, nil
+	case plainInit && a.has(pod, got, len(given.GPUs)):
+		return contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: got}, nil, nil
 	}
-	return nil, fmt.Errorf("the container runtime was to give it %s, and the allocation record says %s: the kubelet tries again", told, strings.Join(want, ","))
+	return given, nil, fmt.Errorf("the container runtime was to give it %s, and the allocation record says %s: the kubelet tries again", told, strings.Join(given.GPUs, ","))
 }
 
 // has reports whether n GPUs are all of a pod's record: to an init container that runs alone any of them are free, and the
@@ -84,12 +84,8 @@ func (a *Agent) has(pod *corev1.Pod, gpus []string, n int) bool {
 	if err != nil || !ok {
 		return false
 	}
-	all, _, err := a.gpusOf(split.Part{GPUs: record.GPUs, Shares: record.Shares})
-	if err != nil {
-		return false
-	}
-	names := identities(all)
-	return len(gpus) == n && !slices.ContainsFunc(gpus, func(name string) bool { return !slices.Contains(names, name) })
+	all, _, _, err := a.givenOf(split.Part{GPUs: record.GPUs, Shares: record.Shares})
+	return err == nil && len(gpus) == n && !slices.ContainsFunc(gpus, func(name string) bool { return !slices.Contains(all.GPUs, name) })
 }
 
 // gpuResource is the resource by which a container asks for GPUs, "" when it asks for none, and whether it is an init container

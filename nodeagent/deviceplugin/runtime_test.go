@@ -113,7 +113,43 @@ func TestRuntimeVerifies(t *testing.T) {
 		})
 	}
 	w.confirmed("p", "a", contract.ConfirmedContainer{Way: "NRI", GPUs: []string{"GPU-0"}})
+	w.confirmed("p", "b", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}})
+	w.confirmed("p", "init", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-0"}})
 	w.event("GPUsRefused")
+}
+
+// The kubelet lists an init container's devices as those of the container that has them next; the runtime confirms the one that
+// it creates, and until then nothing is confirmed.
+func TestRuntimeConfirms(t *testing.T) {
+	w := newWorld(t, "topology")
+	ask := w.asked()
+	w.offers(map[string]int{gpu: 4})
+	p := w.pod("p", recordOf(0, 2), container("init", amounts{gpu: 2}), container("main", amounts{gpu: 2}))
+	g := w.kubelet.admit(p, "main", gpu, 2)
+	require.NoError(t, w.kubelet.prestart(g))
+	assert.Equal(t, told("GPU-0,GPU-2"), w.spec(g))
+	_, _, err := ask(p, "init", "GPU-0,GPU-2", false)
+	require.NoError(t, err)
+	w.confirmed("p", "init", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-0", "GPU-2"}})
+	w.confirmed("p", "main", contract.ConfirmedContainer{})
+}
+
+// Parts of GPUs are verified by their GPUs.
+func TestRuntimeVerifiesShares(t *testing.T) {
+	const memory, core = contract.ResourceGPUMemory, contract.ResourceCorePercent
+	w := newWorld(t, "core_mem")
+	ask := w.asked()
+	w.offers(map[string]int{memory: 60, core: 400, contract.ResourceGPUCount: 4})
+	share := contract.GPUShare{GPU: 2, MemoryGiB: 4, CorePercent: 30}
+	p := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, container("main", amounts{memory: 4, core: 30}))
+	_, _, err := ask(p, "main", "GPU-1", false)
+	require.ErrorContains(t, err, "the allocation record says GPU-2")
+	_, _, err = ask(p, "main", "GPU-2", false)
+	require.NoError(t, err)
+	w.confirmed("p", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}, Shares: []contract.GPUShare{share}, Unenforced: true})
+	env, _, err := ask(p, "main", "none", false)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ALIYUN_COM_GPU_MEM_CONTAINER=4", "ALIYUN_COM_GPU_MEM_DEV=15", "GPUPLAN_GPUS=GPU-2", "NVIDIA_VISIBLE_DEVICES=GPU-2"}, env)
 }
 
 // In mode default the kubelet has chosen, which only CDI knows.

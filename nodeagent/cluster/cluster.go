@@ -107,6 +107,7 @@ func trim(object any) (any, error) {
 		return obj, nil
 	}
 	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	runtime, known, _ := unstructured.NestedString(obj.Object, runtimeVersion...)
 	delete(obj.Object, "spec")
 	delete(obj.Object, "status")
 	for _, c := range conditions {
@@ -114,7 +115,23 @@ func trim(object any) (any, error) {
 			obj.Object["status"] = map[string]any{"conditions": []any{condition}}
 		}
 	}
+	if known {
+		_ = unstructured.SetNestedField(obj.Object, runtime, runtimeVersion...) // the fields above it are objects
+	}
 	return obj, nil
+}
+
+// runtimeVersion is where a Node has the name and version of its container runtime.
+var runtimeVersion = []string{"status", "nodeInfo", "containerRuntimeVersion"}
+
+// Runtime returns the name and version of a node's container runtime, like "containerd://2.1.4"; "" when it is not known.
+func (n *Nodes) Runtime(node string) string {
+	obj := n.Get(Node, node)
+	if obj == nil {
+		return ""
+	}
+	version, _, _ := unstructured.NestedString(obj.Object, runtimeVersion...)
+	return version
 }
 
 // Synced tells whether everything is known that the cluster has, and what is not.

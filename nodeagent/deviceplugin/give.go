@@ -37,6 +37,9 @@ func (a *Agent) start(ctx context.Context, resource string, ids []string) error 
 		to.container = initContainer(pod, resource, len(ids))
 	}
 	given, err := a.give(pod, to.container, resource, ids)
+	if version := a.Nodes.Runtime(a.Node); err == nil && !tells(version) {
+		err = fmt.Errorf("the container runtime, %s, cannot be told: containerd 1.7 and later can, by CDI or NRI", version)
+	}
 	if err != nil {
 		err = fmt.Errorf("no GPU for container %s: %w", to.container, err)
 		a.Log.Error("a container is not given GPUs", "pod", to.pod, "error", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +18,15 @@ import (
 
 // pendingOwner owns the specifications of containers of which only the runtime will tell whose they are.
 const pendingOwner = "pending"
+
+// tells reports whether a container runtime can learn the GPUs of a container. Of those of which it depends on their
+// configuration it is assumed, as it is of others.
+func tells(version string) bool {
+	return !oldRuntimes.MatchString(version)
+}
+
+// oldRuntimes are Docker, and containerd before 1.7.
+var oldRuntimes = regexp.MustCompile(`^(docker://|containerd://v?(0|1\.[0-6])\.)`)
 
 // created is asked by the container runtime before it creates a container, when everything is in it that the kubelet and
 // CDI have added. The runtime knows the UID of the pod: what CDI has given must be what the pod's record says. A container

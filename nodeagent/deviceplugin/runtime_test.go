@@ -8,9 +8,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/nri/nritest"
 )
 
@@ -150,6 +152,30 @@ func TestRuntimeVerifiesShares(t *testing.T) {
 	env, _, err := ask(p, "main", "none", false)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ALIYUN_COM_GPU_MEM_CONTAINER=4", "ALIYUN_COM_GPU_MEM_DEV=15", "GPUPLAN_GPUS=GPU-2", "NVIDIA_VISIBLE_DEVICES=GPU-2"}, env)
+}
+
+// A runtime that would start the container without its GPUs does not get that far.
+func TestOldRuntimes(t *testing.T) {
+	for version, want := range map[string]bool{
+		"containerd://1.6.20~ds1": false, "containerd://v1.5.0": false, "docker://27.1.1": false, "containerd://0.2.9": false,
+		"containerd://1.7.27": true, "containerd://1.10.0": true, "containerd://2.2.1": true, "containerd://v2.0.0": true, "cri-o://1.33.0": true, "": true,
+	} {
+		assert.Equal(t, want, tells(version), version)
+	}
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	p := w.pod("p", recordOf(1), container("main", amounts{gpu: 1}))
+	g := w.kubelet.admit(p, "main", gpu, 1)
+	require.NoError(t, w.kubelet.prestart(g))
+	node := w.agent.Nodes.Get(cluster.Node, nodeName).DeepCopy()
+	require.NoError(t, unstructured.SetNestedField(node.Object, "containerd://1.6.20", "status", "nodeInfo", "containerRuntimeVersion"))
+	w.Put(node)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		assert.ErrorContains(t, w.kubelet.prestart(g), "no GPU for container main: the container runtime, containerd://1.6.20, cannot be told")
+	}, 20*time.Second, 5*time.Millisecond)
+	w.event("GPUsRefused")
 }
 
 // In mode default the kubelet has chosen, which only CDI knows.

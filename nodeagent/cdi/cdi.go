@@ -52,10 +52,10 @@ func (e Edits) Mount(hostPath, containerPath string, options []string) {
 const PendingPath = "/run/gpuplan/pending"
 
 // Pending are the edits of a device of which nobody knows the GPUs yet: the container does not start with them, unless
-// whoever learns what they are takes the mount at [PendingPath] away.
+// whoever learns what they are takes the mount at [PendingPath] away. The missing path is what the pod's events then name.
 func Pending() Edits {
 	edits := Edits{}
-	edits.Mount(PendingPath+"/nothing", PendingPath, []string{"bind", "ro"})
+	edits.Mount(PendingPath+"/the-node-agent-has-not-told-the-GPUs", PendingPath, []string{"bind", "ro"})
 	return edits
 }
 

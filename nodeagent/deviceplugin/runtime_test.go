@@ -61,7 +61,7 @@ func TestRuntimeTellsWhoTheKubeletDoesNot(t *testing.T) {
 	g.plain = true
 	require.NoError(t, w.kubelet.prestart(g))
 	assert.Equal(t, map[string]any{"mounts": []any{map[string]any{
-		"hostPath": cdi.PendingPath + "/nothing", "containerPath": cdi.PendingPath, "options": []any{"bind", "ro"},
+		"hostPath": cdi.PendingPath + "/the-node-agent-has-not-told-the-GPUs", "containerPath": cdi.PendingPath, "options": []any{"bind", "ro"},
 	}}}, w.spec(g), "without an answer to the runtime it does not start")
 	env, removed, err := ask(p, "init", "none", true)
 	require.NoError(t, err)

@@ -102,11 +102,11 @@ func inspect(ctx context.Context, dir datadir.Dir) (report, error) {
 	for _, child := range children {
 		r.addProcess(child.Name, child.Identity)
 	}
-	real, err := realnode.List(dir)
+	realNodes, err := realnode.List(dir)
 	if err != nil {
 		return r, err
 	}
-	for _, node := range real {
+	for _, node := range realNodes {
 		r.RealNodes = append(r.RealNodes, realNode{Name: node.Name, Address: node.Address, Dir: node.Dir})
 	}
 	if r.Ready {

@@ -412,12 +412,12 @@ func TestShares(t *testing.T) {
 	offered := map[string]int{memory: 60, core: 400, contract.ResourceGPUCount: 4}
 	asks := container("main", amounts{memory: 4, core: 30})
 	share := contract.GPUShare{GPU: 2, MemoryGiB: 4, CorePercent: 30}
-	start := func(w *world, p *corev1.Pod) (memoryErr, coreErr error, env []any, mounts any) {
+	start := func(w *world, p *corev1.Pod) (env []any, mounts any, memoryErr, coreErr error) {
 		m, c := w.kubelet.admit(p, "main", memory, 4), w.kubelet.admit(p, "main", core, 30)
 		memoryErr, coreErr = w.kubelet.prestart(m), w.kubelet.prestart(c)
 		assert.Equal(t, w.spec(m), w.spec(c), "the same by either resource")
 		env, _ = w.spec(m)["env"].([]any)
-		return memoryErr, coreErr, env, w.spec(m)["mounts"]
+		return env, w.spec(m)["mounts"], memoryErr, coreErr
 	}
 	acs := []any{"NVIDIA_VISIBLE_DEVICES=GPU-2", "GPUPLAN_GPUS=GPU-2", "ALIYUN_COM_GPU_MEM_CONTAINER=4", "ALIYUN_COM_GPU_MEM_DEV=15"}
 
@@ -427,7 +427,7 @@ func TestShares(t *testing.T) {
 	w.offers(offered)
 	count := w.kubelet.allocate(&given{resource: contract.ResourceGPUCount, ids: []string{"gpuplan-0"}})
 	assert.Empty(t, count.CdiDevices, "it is only a number")
-	e1, e2, env, mounts := start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
+	env, mounts, e1, e2 := start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
 	require.NoError(t, errors.Join(e1, e2))
 	assert.Equal(t, acs, env)
 	assert.Nil(t, mounts)
@@ -437,7 +437,7 @@ func TestShares(t *testing.T) {
 	w.kubelet.start()
 	w.run(func(a *Agent) { a.Enforcer = new(enforcer) })
 	w.offers(offered)
-	e1, e2, env, mounts = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
+	env, mounts, e1, e2 = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
 	require.NoError(t, errors.Join(e1, e2))
 	assert.ElementsMatch(t, append(acs, "PIPE=/mps", "LIMIT=4096M", "PERCENT=30"), env)
 	assert.Equal(t, []any{map[string]any{"hostPath": "/run/GPU-2", "containerPath": "/mps", "options": []any{"rbind", "ro"}}}, mounts)
@@ -449,7 +449,7 @@ func TestShares(t *testing.T) {
 	w.kubelet.start()
 	w.run(func(a *Agent) { a.Enforcer = &enforcer{refuses: errors.New("MPS is down")} })
 	w.offers(offered)
-	e1, e2, _, _ = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
+	_, _, e1, e2 = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
 	require.ErrorContains(t, e1, "its part of GPU 2 cannot be enforced: MPS is down")
 	require.ErrorContains(t, e2, "MPS is down")
 }

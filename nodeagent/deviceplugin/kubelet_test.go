@@ -54,7 +54,7 @@ type given struct {
 
 func newKubelet(t *testing.T) *fakeKubelet {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kubelet") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "kubelet") //nolint:usetesting // t.TempDir is too long for a socket
 	require.NoError(t, err)
 	k := &fakeKubelet{t: t, dir: dir, registrations: map[string]int{}}
 	t.Cleanup(func() {

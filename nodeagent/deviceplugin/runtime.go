@@ -56,8 +56,8 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error)
 }
 
 // verify holds the GPUs that a container was told against the pod's record, and returns what it is given, with what it
-// lacks for that.
-func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainInit bool) (given contract.ConfirmedContainer, lacks cdi.Edits, err error) {
+// missing for that.
+func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainInit bool) (given contract.ConfirmedContainer, missing cdi.Edits, err error) {
 	if resource == contract.ResourceDefaultGPU { // the kubelet has chosen
 		if told == contract.NoGPUs {
 			return given, nil, errors.New("the container runtime does not read CDI specifications: switch that on")
@@ -70,9 +70,9 @@ func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainI
 	}
 	if told == contract.NoGPUs {
 		a.sharing.begin(pod)
-		given, lacks, _, err = a.editsOf(part)
+		given, missing, _, err = a.editsOf(part)
 		given.Way = contract.WayNRI
-		return given, lacks, err
+		return given, missing, err
 	}
 	if given, _, _, err = a.givenOf(part); err != nil {
 		return given, nil, err

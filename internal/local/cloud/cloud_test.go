@@ -216,8 +216,8 @@ func (m *machines) Remove(name string) error {
 
 func TestRealNode(t *testing.T) {
 	ctx, client := t.Context(), fake.NewClientset()
-	real := &machines{client: client, dir: t.TempDir(), made: map[string]kubelet.Machine{}, limit: 1}
-	n := &nodes{client: client, hardware: t.TempDir(), real: real}
+	fake := &machines{client: client, dir: t.TempDir(), made: map[string]kubelet.Machine{}, limit: 1}
+	n := &nodes{client: client, hardware: t.TempDir(), real: fake}
 	node := cloudNode("topology")
 	require.NoError(t, n.EnsureNode(ctx, node))
 	object, err := client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
@@ -226,21 +226,21 @@ func TestRealNode(t *testing.T) {
 	assert.Equal(t, "topology", object.Labels[contract.NodeModeLabel])
 	assert.Equal(t, "dgx1-v100", object.Annotations[contract.SimulatedWiringAnnotation])
 	assert.Empty(t, object.Status.Allocatable, "its kubelet says that")
-	assert.FileExists(t, filepath.Join(real.dir, node.Name+".json"), "an agent of its own serves it")
+	assert.FileExists(t, filepath.Join(fake.dir, node.Name+".json"), "an agent of its own serves it")
 	assert.NoFileExists(t, filepath.Join(n.hardware, node.Name+".json"))
 
 	simulated, err := nodeObject(node, false)
 	require.NoError(t, err)
-	machine := real.made[node.Name]
+	machine := fake.made[node.Name]
 	assert.Equal(t, simulated.Status.Allocatable.Cpu().MilliValue(), int64(machine.CPUs)*1000-machine.ReservedMilliCPU)
 	assert.Equal(t, simulated.Status.Allocatable.Memory().Value(), machine.MemoryBytes)
 	assert.Equal(t, simulated.Status.Allocatable.Pods().Value(), machine.Pods)
 
 	require.NoError(t, n.DeleteNode(ctx, node))
-	assert.Empty(t, real.made)
-	real.failure = errors.New("no containerd")
-	require.ErrorIs(t, n.EnsureNode(ctx, node), real.failure)
-	require.ErrorIs(t, n.DeleteNode(ctx, node), real.failure)
+	assert.Empty(t, fake.made)
+	fake.failure = errors.New("no containerd")
+	require.ErrorIs(t, n.EnsureNode(ctx, node), fake.failure)
+	require.ErrorIs(t, n.DeleteNode(ctx, node), fake.failure)
 }
 
 func TestHardwareOnceWrittenStays(t *testing.T) {

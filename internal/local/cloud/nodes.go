@@ -63,18 +63,18 @@ var _ acsfake.Backend = (*nodes)(nil)
 // EnsureNode makes the node and the description of its GPUs, and returns when the
 // node takes pods.
 func (n *nodes) EnsureNode(ctx context.Context, node acsfake.Node) error {
-	real := n.real != nil && n.real.Choose(node.Name)
+	chosen := n.real != nil && n.real.Choose(node.Name)
 	object, err := nodeObject(node, n.erdma.Load())
 	if err != nil {
 		return err
 	}
-	if real {
+	if chosen {
 		makeReal(object)
 	}
 	if _, err := n.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create node %s: %w", node.Name, err)
 	}
-	if real {
+	if chosen {
 		machine, err := machineOf(node)
 		if err != nil {
 			return err

@@ -34,7 +34,8 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	switch filepath.Base(args[0]) {
 	case "pause":
-		return pause(ctx)
+		pause(ctx)
+		return nil
 	case "devices":
 		return given{os.DirFS("/"), os.Environ()}.print(out)
 	}
@@ -57,10 +58,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-func pause(ctx context.Context) error {
+func pause(ctx context.Context) {
 	go collect(ctx)
 	<-ctx.Done()
-	return nil
 }
 
 // collect collects processes that have ended, as init does.

@@ -94,12 +94,12 @@ func Run(ctx context.Context, file string) error {
 		return err
 	}
 	dependencies.KubeClient, dependencies.EventClient, dependencies.HeartbeatClient = client, client.CoreV1(), client
-	real, err := cadvisor.New(klog.FromContext(ctx), cadvisor.NewImageFsInfoProvider(server.ContainerRuntimeEndpoint), o.Dir,
+	advisor, err := cadvisor.New(klog.FromContext(ctx), cadvisor.NewImageFsInfoProvider(server.ContainerRuntimeEndpoint), o.Dir,
 		[]string{cm.NodeAllocatableRoot(o.CgroupRoot, server.CgroupsPerQOS, server.CgroupDriver)}, false, true)
 	if err != nil {
 		return fmt.Errorf("read the machine: %w", err)
 	}
-	dependencies.CAdvisorInterface = machine{Interface: real, Machine: o.Machine}
+	dependencies.CAdvisorInterface = machine{Interface: advisor, Machine: o.Machine}
 	return app.Run(ctx, server, dependencies, utilfeature.DefaultFeatureGate)
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -100,8 +101,12 @@ func ensureBridge(name string) (netip.Prefix, error) {
 }
 
 func removeBridge(name string) error {
-	if _, err := net.InterfaceByName(name); err != nil {
-		return nil // there is none
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("list network interfaces: %w", err)
+	}
+	if !slices.ContainsFunc(interfaces, func(i net.Interface) bool { return i.Name == name }) {
+		return nil
 	}
 	return ip("link", "delete", name)
 }

@@ -191,13 +191,13 @@ func (r *Runner) sync(ctx context.Context, id podID) error {
 	if reason := unsupported(pod); reason != "" {
 		return r.report(ctx, pod, failedStatus(pod, reason))
 	}
-	real, isReal, err := r.RealNode(pod.Spec.NodeName)
+	found, isReal, err := r.RealNode(pod.Spec.NodeName)
 	if err != nil {
 		return err
 	}
 	var node *realnode.Node
 	if isReal {
-		node = &real
+		node = &found
 	}
 	if states, joined := r.join(ctx, pod, node); joined {
 		return r.report(ctx, pod, runningStatus(pod, states, time.Now()))

@@ -230,12 +230,12 @@ func (s *server) startRunner(ctx context.Context) error {
 }
 
 func (s *server) startCloud(ctx context.Context) error {
-	var real cloud.RealNodes
+	var realNodes cloud.RealNodes
 	if s.real != nil {
-		real = s.real
+		realNodes = s.real
 	}
 	emulator, err := cloud.Start(ctx, cloud.Options{
-		Real:   real,
+		Real:   realNodes,
 		Config: s.plane.Config, Listener: s.cloud, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
 		Log: s.Dir.Log("cloud"), KubernetesVersion: strings.TrimPrefix(s.state.Version, "v") + "-aliyun.1",
 	})

@@ -35,7 +35,7 @@ type Runtime struct {
 // New makes a runtime that is not started yet.
 func New(t *testing.T) *Runtime {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "nri") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "nri") //nolint:usetesting // t.TempDir is too long for a socket
 	require.NoError(t, err)
 	r := &Runtime{t: t, Socket: filepath.Join(dir, "nri.sock"), Registered: make(chan string, 10), Plugins: make(chan api.PluginService, 10)}
 	t.Cleanup(func() {

@@ -1,0 +1,167 @@
+package localtest_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/deploy/charts"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
+	scheduler "github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
+)
+
+// allocationPod is a pod of the scheduler whose containers ask for so many GPUs each, by name; names that begin with "init" are
+// init containers that end at once.
+func allocationPod(name string, containers ...corev1.Container) *corev1.Pod {
+	grace := int64(0)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	pod.Spec.SchedulerName, pod.Spec.TerminationGracePeriodSeconds = contract.SchedulerName, &grace
+	for _, c := range containers {
+		if strings.HasPrefix(c.Name, "init") {
+			c.Env = []corev1.EnvVar{{Name: "GPUPLAN_RUN_FOR", Value: "100ms"}}
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+			continue
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
+	}
+	return pod
+}
+
+func asking(name string, gpus int64) corev1.Container {
+	c := corev1.Container{Name: name, Image: "example.com/train:1", ImagePullPolicy: corev1.PullIfNotPresent}
+	if gpus > 0 {
+		c.Resources.Limits = corev1.ResourceList{contract.ResourceTopologyGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}
+	}
+	return c
+}
+
+var givenGPUs = regexp.MustCompile(`(?m)^env ` + contract.GivenGPUsEnv + `=(.*)$`)
+
+// confirmedAs complains unless each container of a pod with GPUs says in its log that it has what the pod's annotation confirms. It
+// returns the GPUs of all containers but init containers.
+func (i instance) confirmedAs(pod string) (gpus []string, err error) {
+	client := i.client()
+	live, err := client.CoreV1().Pods("default").Get(i.t.Context(), pod, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if live.Status.Phase != corev1.PodRunning {
+		return nil, fmt.Errorf("%s is %s", pod, live.Status.Phase)
+	}
+	record, _, err := contract.AllocationFrom(live.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	confirmation, _, err := contract.ConfirmationFrom(live.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range slices.Concat(live.Spec.InitContainers, live.Spec.Containers) {
+		log, err := client.CoreV1().Pods("default").GetLogs(pod, &corev1.PodLogOptions{Container: c.Name}).DoRaw(i.t.Context())
+		if err != nil {
+			return nil, err
+		}
+		var given []string
+		if match := givenGPUs.FindSubmatch(log); match != nil {
+			given = strings.Split(string(match[1]), ",")
+		}
+		asked := c.Resources.Limits[contract.ResourceTopologyGPU]
+		if !slices.Equal(given, confirmation.Containers[c.Name].GPUs) || int64(len(given)) != asked.Value() {
+			return nil, fmt.Errorf("container %s of %s asks for %d GPUs and has %v, confirmed: %+v", c.Name, pod, asked.Value(), given, confirmation)
+		}
+		recorded := strings.Split(contract.IndexList(record.GPUs), ",")
+		for _, gpu := range given { // simulated GPUs have no UUID, so that their index is told
+			if !slices.Contains(recorded, gpu) {
+				return nil, fmt.Errorf("container %s of %s has GPU %s, and the record says %v", c.Name, pod, gpu, recorded)
+			}
+		}
+		if !strings.HasPrefix(c.Name, "init") {
+			gpus = append(gpus, given...)
+		}
+	}
+	return gpus, nil
+}
+
+// What the scheduler decides is what containers get, from a real kubelet and a real container runtime. A runtime that cannot be told
+// starts none of them.
+func TestRealAllocation(t *testing.T) {
+	t.Parallel()
+	if err := realnode.Missing(); err != nil {
+		t.Skip(err)
+	}
+	i := newInstance(t)
+	t.Cleanup(i.dumpRealNodes)
+	i.must("up", "--real-nodes", "1")
+	client, cloud, cluster := i.client(), cloudClient(t, i.env()), i.env()["GPUPLAN_CLUSTER_ID"]
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(i.dir, "kubeconfig"))
+	require.NoError(t, err)
+	access, err := kube.New(config)
+	require.NoError(t, err)
+	agent := charts.Program{
+		Name: contract.NodeAgentName, CRDs: []string{contract.GPUNodeResource + "." + contract.GPUNodeGroup}, Templates: []string{"node-agent.yaml"},
+	}
+	objects, err := agent.Objects(charts.Values{"nodeAgent": {"image": "example.com/agent:1", "devicePlugins": true, "metricsPort": 0}})
+	require.NoError(t, err)
+	require.NoError(t, access.ApplyAll(t.Context(), objects, nil))
+	objects, err = scheduler.Objects(scheduler.Options{Image: "example.com/scheduler:1", Replicas: 1})
+	require.NoError(t, err)
+	require.NoError(t, access.ApplyAll(t.Context(), objects, nil))
+	created, err := cloud.CreateNodePool(t.Context(), cluster, v100Pool("exact", 1))
+	require.NoError(t, err)
+	_, err = cloud.WaitTask(t.Context(), created.TaskID, nil)
+	require.NoError(t, err)
+	nodes, err := realnode.List(datadir.Dir(i.dir))
+	require.NoError(t, err)
+	require.Len(t, nodes, 1)
+	eventually(t, "the agent offers the node's GPUs", func() error { return offers(client, nodes[0].Name, contract.ResourceTopologyGPU, 8) })
+
+	pods := []*corev1.Pod{
+		allocationPod("one", asking("main", 2)),
+		allocationPod("two", asking("a", 1), asking("b", 1), asking("none", 0)),
+		allocationPod("three", asking("init", 2), asking("a", 1), asking("b", 1)),
+		allocationPod("early", asking("init", 1), asking("main", 0)),
+	}
+	for _, pod := range pods {
+		_, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	node, err := client.CoreV1().Nodes().Get(t.Context(), nodes[0].Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	if runtime := node.Status.NodeInfo.ContainerRuntimeVersion; strings.HasPrefix(runtime, "containerd://1.") && !strings.HasPrefix(runtime, "containerd://1.7.") {
+		eventually(t, "a container that cannot be told its GPUs does not start", func() error {
+			events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=GPUsRefused,involvedObject.name=one"})
+			if err == nil && !slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "cannot be told") }) {
+				err = errors.New("no such event")
+			}
+			return err
+		})
+		t.Logf("%s reads no CDI specifications: containers with GPUs are refused, and what they are given is not tested", runtime)
+		return
+	}
+	var given []string
+	for _, pod := range pods {
+		eventually(t, pod.Name+" has the GPUs of its record", func() error {
+			gpus, err := i.confirmedAs(pod.Name)
+			if err == nil {
+				given = append(given, gpus...)
+			}
+			return err
+		})
+	}
+	slices.Sort(given)
+	assert.Len(t, slices.Compact(given), 6, "no GPU has two containers: %v", given)
+}

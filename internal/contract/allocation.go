@@ -60,17 +60,10 @@ func (a Allocation) Annotations() (map[string]string, error) {
 
 // AllocationFrom reads the record from a pod's annotations; ok is false when there is none.
 func AllocationFrom(annotations map[string]string) (a Allocation, ok bool, err error) {
-	raw, ok := annotations[AllocationAnnotation]
-	if !ok {
-		return Allocation{}, false, nil
+	if ok, err = readRecord(annotations, AllocationAnnotation, "an allocation record", &a, &a.Version, AllocationVersion); err != nil {
+		return Allocation{}, ok, err
 	}
-	if err := json.Unmarshal([]byte(raw), &a); err != nil {
-		return Allocation{}, true, fmt.Errorf("annotation %s is not an allocation record: %w", AllocationAnnotation, err)
-	}
-	if a.Version != AllocationVersion {
-		return Allocation{}, true, fmt.Errorf("annotation %s has version %d; this program reads version %d", AllocationAnnotation, a.Version, AllocationVersion)
-	}
-	return a, true, nil
+	return a, ok, nil
 }
 
 // IndexList renders GPU indexes as a comma list: "0,1,4".

@@ -49,15 +49,8 @@ func (c Confirmation) Annotation() (string, error) {
 
 // ConfirmationFrom reads the confirmation from a pod's annotations; ok is false when there is none.
 func ConfirmationFrom(annotations map[string]string) (c Confirmation, ok bool, err error) {
-	raw, ok := annotations[ConfirmedAnnotation]
-	if !ok {
-		return Confirmation{}, false, nil
+	if ok, err = readRecord(annotations, ConfirmedAnnotation, "a confirmation of GPUs", &c, &c.Version, ConfirmationVersion); err != nil {
+		return Confirmation{}, ok, err
 	}
-	if err := json.Unmarshal([]byte(raw), &c); err != nil {
-		return Confirmation{}, true, fmt.Errorf("annotation %s is not a confirmation of GPUs: %w", ConfirmedAnnotation, err)
-	}
-	if c.Version != ConfirmationVersion {
-		return Confirmation{}, true, fmt.Errorf("annotation %s has version %d; this program reads version %d", ConfirmedAnnotation, c.Version, ConfirmationVersion)
-	}
-	return c, true, nil
+	return c, ok, nil
 }

@@ -45,19 +45,12 @@ func (p PlannedPlacement) Text() (string, error) {
 
 // PlannedPlacementFrom reads the record from annotations; ok is false when there is none.
 func PlannedPlacementFrom(annotations map[string]string) (p PlannedPlacement, ok bool, err error) {
-	text, ok := annotations[PlannedPlacementAnnotation]
-	if !ok {
-		return PlannedPlacement{}, false, nil
-	}
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		reason := fmt.Sprintf("%.200s", err) // what the decoder quotes may be as long as the annotation
-		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not a planned placement: %s", PlannedPlacementAnnotation, reason)
-	}
-	if p.Version != PlannedVersion {
-		return PlannedPlacement{}, true, fmt.Errorf("annotation %s has version %d; this program reads version %d", PlannedPlacementAnnotation, p.Version, PlannedVersion)
+	const what = "a planned placement"
+	if ok, err = readRecord(annotations, PlannedPlacementAnnotation, what, &p, &p.Version, PlannedVersion); err != nil || !ok {
+		return PlannedPlacement{}, ok, err
 	}
 	if err := p.check(); err != nil {
-		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not a planned placement: %w", PlannedPlacementAnnotation, err)
+		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not %s: %w", PlannedPlacementAnnotation, what, err)
 	}
 	return p, true, nil
 }

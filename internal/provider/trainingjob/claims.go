@@ -50,7 +50,7 @@ func (r *trainingJob) claimFindings(ctx context.Context, spec job.Spec, on offer
 
 // given lists the nodes that a job may use, one that is to come, of which nothing is known, as nil.
 func given(snapshot *cluster.Snapshot, on offer) (nodes []*corev1.Node) {
-	if !on.known || len(on.pools) == 0 {
+	if on.anywhere() {
 		return []*corev1.Node{nil}
 	}
 	for _, pool := range on.pools {

@@ -210,6 +210,9 @@ type offer struct {
 	known bool
 }
 
+// anywhere reports whether the job may use any node, as far as is known.
+func (o offer) anywhere() bool { return !o.known || len(o.pools) == 0 }
+
 // place checks that the gang fits on the pools and fills in where it will run. What admission
 // makes of it decides about the check alone.
 func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on offer, admission job.Admission) (diags diag.Diagnostics) {

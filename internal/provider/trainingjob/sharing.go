@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -34,28 +32,31 @@ func (r *trainingJob) sharingFindings(ctx context.Context, spec job.Spec, on off
 	}
 	return []preflight.Finding{{Warning: true, Attribute: "mode", Summary: "Parts of GPUs are not enforced", Detail: fmt.Sprintf(
 		"Job %s asks for parts of GPUs. On node %s%s which it may use, nothing keeps programs within theirs, so that each may take the memory and the time of the others on its GPU. "+
-			"The node agent of %s says: %s",
+			"The node agent of %s says: %s. Mend that, let the job use other nodes, or ask for whole GPUs.",
 		spec.ID(), nodes[0], others, nodes[0], reason)}}
 }
 
 // unenforced lists the nodes for parts of GPUs that a job may use, and whose agents say that these are not enforced, with
 // the reason of the first.
 func unenforced(snapshot *cluster.Snapshot, on offer) (nodes []string, reason string) {
-	may := given(snapshot, on)
+	reasons := map[string]string{}
 	for _, hardware := range snapshot.GPUNodes {
-		sharing := hardware.Status.Sharing
-		if sharing == nil || sharing.Enforcement != contract.NotEnforced {
+		if sharing := hardware.Status.Sharing; sharing != nil && sharing.Enforcement == contract.NotEnforced {
+			reasons[hardware.Name] = sharing.Reason
+		}
+	}
+	if len(reasons) == 0 {
+		return nil, ""
+	}
+	may := given(snapshot, on)
+	for i := range snapshot.Nodes {
+		node := &snapshot.Nodes[i]
+		why, is := reasons[node.Name]
+		if !is || !placement.Mode(node.Labels[contract.NodeModeLabel]).Shared() || !on.anywhere() && !slices.Contains(may, node) {
 			continue
 		}
-		at := slices.IndexFunc(snapshot.Nodes, func(node corev1.Node) bool { return node.Name == hardware.Name })
-		if at < 0 || !placement.Mode(snapshot.Nodes[at].Labels[contract.NodeModeLabel]).Shared() {
-			continue
-		}
-		if on.known && len(on.pools) > 0 && !slices.Contains(may, &snapshot.Nodes[at]) {
-			continue
-		}
-		if nodes = append(nodes, hardware.Name); len(nodes) == 1 {
-			reason = sharing.Reason
+		if nodes = append(nodes, node.Name); len(nodes) == 1 {
+			reason = why
 		}
 	}
 	return nodes, reason

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -110,11 +111,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	retry := firstRetry
 	look := true
 	for {
-		a.share(ctx)
 		// Watched before it is looked at, so that nothing is missed in between.
 		err := watcher.Add(a.PluginDir)
-		if err == nil {
-			err = a.reconcile(ctx, look)
+		node := a.Nodes.Get(cluster.Node, a.Node)
+		if status, known := a.hardware(); node != nil && known { // a change of either wakes the loop; what is served goes on
+			a.share(ctx, node, status)
+			if err == nil {
+				err = a.reconcile(ctx, node, status, look)
+			}
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -167,6 +171,7 @@ func wake(loop chan<- struct{}) {
 // gone drops what is left of a pod that was deleted.
 func (a *Agent) gone(uid types.UID) {
 	a.confirmer.forget(uid)
+	a.sharing.end(uid)
 	if err := a.CDI.RemoveOwned(func(owner string) bool { return owner == string(uid) }); err != nil {
 		a.Log.Warn("CDI specifications of a pod that is gone stay", "error", err)
 	}
@@ -198,12 +203,7 @@ func (a *Agent) hardware() (contract.GPUNodeStatus, bool) {
 
 // reconcile brings the servers to what the node offers, and registers them with the kubelet that runs. look means
 // that something may have happened to the kubelet, or to other plugins.
-func (a *Agent) reconcile(ctx context.Context, look bool) error {
-	node := a.Nodes.Get(cluster.Node, a.Node)
-	status, known := a.hardware()
-	if node == nil || !known {
-		return nil // a change of either wakes the loop; what is served goes on
-	}
+func (a *Agent) reconcile(ctx context.Context, node *unstructured.Unstructured, status contract.GPUNodeStatus, look bool) error {
 	resources := offer(placement.Mode(node.GetLabels()[contract.NodeModeLabel]), a.pods.list())
 	for resource, s := range a.servers {
 		if !slices.Contains(resources, resource) {
@@ -225,13 +225,13 @@ func (a *Agent) reconcile(ctx context.Context, look bool) error {
 		if a.servers[resource] == nil {
 			a.servers[resource] = a.newServer(resource)
 		}
-		errs = append(errs, a.serve(ctx, a.servers[resource], devicesOf(resource, status.GPUs), kubelet, look))
+		errs = append(errs, a.serve(ctx, node, a.servers[resource], devicesOf(resource, status.GPUs), kubelet, look))
 	}
 	return errors.Join(errs...)
 }
 
 // serve offers a resource, unless another plugin does: then the kubelet would have two that it cannot tell apart.
-func (a *Agent) serve(ctx context.Context, s *server, devices []*pluginapi.Device, kubelet fs.FileInfo, look bool) error {
+func (a *Agent) serve(ctx context.Context, node *unstructured.Unstructured, s *server, devices []*pluginapi.Device, kubelet fs.FileInfo, look bool) error {
 	if !look && s.registered(kubelet) {
 		s.set(devices, false)
 		return nil
@@ -247,7 +247,7 @@ func (a *Agent) serve(ctx context.Context, s *server, devices []*pluginapi.Devic
 			a.out[s.resource] = true
 			text := fmt.Sprintf("Another device plugin offers %s on this node (its devices are like %q): containers get the GPUs that it chooses, not those of their allocation records. Remove it, or leave out --device-plugins", s.resource, other)
 			a.Log.Warn(text)
-			a.Events.Event(a.Nodes.Get(cluster.Node, a.Node), corev1.EventTypeWarning, "DevicePluginStaysOut", text)
+			a.Events.Event(node, corev1.EventTypeWarning, "DevicePluginStaysOut", text)
 		}
 		return nil
 	}

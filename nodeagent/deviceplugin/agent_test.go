@@ -461,7 +461,10 @@ func TestPartsInUse(t *testing.T) {
 	w := newWorld(t, "share")
 	w.kubelet.start()
 	e := &enforcer{changed: make(chan struct{}, 1)}
-	w.run(func(a *Agent) { a.Enforcer = e })
+	w.run(func(a *Agent) {
+		a.Enforcer = e
+		w.events.IncludeObject = true // which reads it, as a real one does
+	})
 	w.offers(map[string]int{memory: 60, contract.ResourceGPUCount: 4})
 	share := contract.GPUShare{GPU: 1, MemoryGiB: 4}
 	pod := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, container("main", amounts{memory: 4}))
@@ -471,11 +474,16 @@ func TestPartsInUse(t *testing.T) {
 		require.Eventually(t, func() bool { now, _ := e.told(); return slices.Equal(want, now) }, 10*time.Second, 5*time.Millisecond)
 	}
 	inUse(part)
+	require.NoError(t, w.kubelet.prestart(w.kubelet.admit(pod, "main", memory, 4)))
 
+	w.Remove(nodeKind, "", nodeName)
+	require.Eventually(t, func() bool { return w.agent.Nodes.Get(cluster.Node, nodeName) == nil }, 10*time.Second, time.Millisecond)
 	e.mu.Lock()
 	e.states = []mps.State{{UUID: "GPU-1", Reason: "another program uses the GPU"}}
 	e.mu.Unlock()
 	e.changed <- struct{}{}
+	require.Eventually(t, func() bool { return len(e.changed) == 0 }, 10*time.Second, time.Millisecond)
+	w.mode("share") // an event needs the Node
 	w.event("GPUNotShared GPU GPU-1 cannot be shared, so that no container starts with a part of it: another program uses the GPU")
 
 	for pid, line := range map[int]string{1: "0::/kubepods/besteffort/pod" + string(pod.UID) + "/c1", 2: "0::/kubepods/besteffort/podother/c2"} {

@@ -76,17 +76,16 @@ func (a *Agent) give(pod *corev1.Pod, container, resource string, ids []string) 
 	if err != nil {
 		return contract.ConfirmedContainer{}, err
 	}
-	a.sharing.begin(pod)
-	given, edits, version, err := a.editsOf(part)
+	given, edits, version, err := a.editsOf(pod, part)
 	if err != nil {
 		return contract.ConfirmedContainer{}, err
 	}
 	return given, a.CDI.Write(cdi.Name(resource, ids), string(pod.UID), version, edits)
 }
 
-// editsOf is what a container needs to use a part of a record, and what it is given by that. version is the one of the
+// editsOf is what a container needs to use a part of its pod's record, and what it is given by that. version is the one of the
 // CDI specification that the edits need.
-func (a *Agent) editsOf(part split.Part) (given contract.ConfirmedContainer, edits cdi.Edits, version string, err error) {
+func (a *Agent) editsOf(pod *corev1.Pod, part split.Part) (given contract.ConfirmedContainer, edits cdi.Edits, version string, err error) {
 	given, gpus, simulated, err := a.givenOf(part)
 	if err != nil {
 		return given, nil, "", err
@@ -100,6 +99,7 @@ func (a *Agent) editsOf(part split.Part) (given contract.ConfirmedContainer, edi
 		}
 	}
 	if len(part.Shares) > 0 {
+		a.sharing.begin(pod)
 		if err := a.enforce(edits, gpus, part.Shares); err != nil {
 			return given, nil, "", err
 		}
@@ -118,16 +118,25 @@ func (a *Agent) givenOf(part split.Part) (given contract.ConfirmedContainer, gpu
 		indexes = append(indexes, share.GPU)
 	}
 	for _, index := range indexes {
-		at := slices.IndexFunc(status.GPUs, func(info contract.GPUInfo) bool { return info.Index == index })
-		if at < 0 {
+		info, ok := gpuOf(status.GPUs, index)
+		if !ok {
 			return given, nil, false, fmt.Errorf("node %s has no GPU %d", a.Node, index)
 		}
-		gpus = append(gpus, status.GPUs[at])
+		gpus = append(gpus, info)
 	}
 	given = contract.ConfirmedContainer{
 		Way: contract.WayCDI, GPUs: identities(gpus), Shares: part.Shares, Unenforced: len(part.Shares) > 0 && a.Enforcer == nil,
 	}
 	return given, gpus, status.DriverVersion == "", nil
+}
+
+// gpuOf is the GPU of an index.
+func gpuOf(gpus []contract.GPUInfo, index int) (info contract.GPUInfo, ok bool) {
+	at := slices.IndexFunc(gpus, func(info contract.GPUInfo) bool { return info.Index == index })
+	if at < 0 {
+		return info, false
+	}
+	return gpus[at], true
 }
 
 // partOf is what a container has of the pod's record. In mode default the record names no GPUs: there the kubelet chooses.

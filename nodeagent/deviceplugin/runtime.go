@@ -55,7 +55,7 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error)
 	return edits, nil
 }
 
-// verify holds the GPUs that a container was told against the pod's record, and returns what it is given, with what it
+// verify holds the GPUs that a container was told against the pod's record, and returns what it is given, with what is
 // missing for that.
 func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainInit bool) (given contract.ConfirmedContainer, missing cdi.Edits, err error) {
 	if resource == contract.ResourceDefaultGPU { // the kubelet has chosen
@@ -69,8 +69,7 @@ func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainI
 		return given, nil, err
 	}
 	if told == contract.NoGPUs {
-		a.sharing.begin(pod)
-		given, missing, _, err = a.editsOf(part)
+		given, missing, _, err = a.editsOf(pod, part)
 		given.Way = contract.WayNRI
 		return given, missing, err
 	}

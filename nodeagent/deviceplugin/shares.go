@@ -6,18 +6,17 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/mps"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/split"
 )
@@ -59,11 +58,14 @@ func (s *sharing) begin(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.starting[pod.UID] = pod
-	time.AfterFunc(seen, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.starting, pod.UID)
-	})
+	time.AfterFunc(seen, func() { s.end(pod.UID) })
+}
+
+// end leaves a pod to what the watch has of it.
+func (s *sharing) end(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.starting, uid)
 }
 
 // all are pods and those that are starting, by UID.
@@ -79,9 +81,8 @@ func (s *sharing) all(pods []*corev1.Pod) map[types.UID]*corev1.Pod {
 
 // share tells the enforcer the parts of GPUs that are in use, has pods leave their GPUs before they are killed, and tells of
 // GPUs that cannot be shared.
-func (a *Agent) share(ctx context.Context) {
-	status, known := a.hardware()
-	if a.Enforcer == nil || !known {
+func (a *Agent) share(ctx context.Context, node *unstructured.Unstructured, status contract.GPUNodeStatus) {
+	if a.Enforcer == nil {
 		return
 	}
 	pods := a.sharing.all(a.pods.list())
@@ -104,7 +105,7 @@ func (a *Agent) share(ctx context.Context) {
 	told := map[string]string{}
 	for _, state := range a.Enforcer.States() {
 		if told[state.UUID] = state.Reason; state.Reason != "" && state.Reason != a.sharing.told[state.UUID] {
-			a.Events.Event(a.Nodes.Get(cluster.Node, a.Node), corev1.EventTypeWarning, "GPUNotShared",
+			a.Events.Event(node, corev1.EventTypeWarning, "GPUNotShared",
 				fmt.Sprintf("GPU %s cannot be shared, so that no container starts with a part of it: %s", state.UUID, state.Reason))
 		}
 	}
@@ -123,9 +124,8 @@ func sharesOf(pod *corev1.Pod, gpus []contract.GPUInfo) (shares []mps.Share) {
 	}
 	for _, part := range parts {
 		for _, share := range part.Shares {
-			at := slices.IndexFunc(gpus, func(info contract.GPUInfo) bool { return info.Index == share.GPU })
-			if at >= 0 {
-				shares = append(shares, mps.Share{UUID: gpus[at].UUID, MemoryMiB: share.MemoryGiB << 10, CorePercent: share.CorePercent})
+			if info, ok := gpuOf(gpus, share.GPU); ok {
+				shares = append(shares, mps.Share{UUID: info.UUID, MemoryMiB: share.MemoryGiB << 10, CorePercent: share.CorePercent})
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package gang
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,13 +12,17 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// activating runs something when pods are activated for the first time.
+// activating runs something when pods are activated for the first time. As kube-scheduler's queue, it may be called by cycles and
+// workers at once.
 type activating struct {
 	*fakeHandle
+	mu     sync.Mutex
 	during func()
 }
 
 func (h *activating) Activate(logger klog.Logger, pods map[string]*corev1.Pod) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if during := h.during; during != nil {
 		h.during = nil
 		during()
@@ -36,7 +41,7 @@ func TestMemberGoesWhileTheGangIsPlanned(t *testing.T) {
 		}
 		b.submit(pods)
 		done := make(chan struct{})
-		b.plugin.handle = &activating{b.handle, func() {
+		b.plugin.handle = &activating{fakeHandle: b.handle, during: func() {
 			go func() {
 				defer close(done)
 				b.cache.RemovePod(pods[2].UID)

@@ -22,6 +22,9 @@ type Options struct {
 	Interval time.Duration
 	// MetricsPort is the port on which the agent serves metrics, 0 for none.
 	MetricsPort int
+	// DevicePlugins is whether the agent is the device plugin of its node, so that containers get the GPUs of
+	// their pods' allocation records.
+	DevicePlugins bool
 }
 
 // Objects returns the node agent's objects in the order in which they can be
@@ -35,7 +38,9 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	if o.Interval != 0 {
 		interval = o.Interval.String()
 	}
-	return program.Objects(charts.Values{"nodeAgent": {"image": o.Image, "interval": interval, "metricsPort": o.MetricsPort}})
+	return program.Objects(charts.Values{"nodeAgent": {
+		"image": o.Image, "interval": interval, "metricsPort": o.MetricsPort, "devicePlugins": o.DevicePlugins,
+	}})
 }
 
 var program = charts.Program{

@@ -1,6 +1,7 @@
 package nodeagent_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 )
 
@@ -30,7 +32,10 @@ const (
 }`
 )
 
-var clusterRole = schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}
+var (
+	clusterRole = schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}
+	daemonSet   = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}
+)
 
 func TestNodeAgent(t *testing.T) {
 	cloud := acctest.StartCloud(t)
@@ -42,6 +47,19 @@ func TestNodeAgent(t *testing.T) {
 
 	respelled := resource.TestStep{Config: strings.Replace(config, "60s", "1m", 1)}
 	respelled.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+
+	given := resource.TestStep{Config: strings.Replace(config, "metrics_port = 9400", "device_plugins = true", 1)}
+	given.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate)}
+	given.ConfigPlanChecks.PostApplyPostRefresh = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+	given.Check = func(*terraform.State) error {
+		daemons, err := cloud.Kube.Get(t.Context(), daemonSet, contract.SystemNamespace, contract.NodeAgentName)
+		require.NoError(t, err)
+		assert.True(t, program.Switch(daemons, "device-plugins"))
+		role, err := cloud.Kube.Get(t.Context(), clusterRole, "", contract.NodeAgentName)
+		require.NoError(t, err)
+		assert.Contains(t, fmt.Sprint(role.Object["rules"]), "pods")
+		return nil
+	}
 
 	missing := resource.TestStep{Config: config, PreConfig: func() { cloud.API.Remove(clusterRole, "", contract.NodeAgentName) }}
 	missing.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate)}
@@ -60,7 +78,7 @@ func TestNodeAgent(t *testing.T) {
 
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps: []resource.TestStep{{Config: config}, same, respelled, missing, published,
+		Steps: []resource.TestStep{{Config: config}, same, respelled, missing, published, given,
 			{ResourceName: this, ImportState: true, ImportStateVerify: true},
 			{ResourceName: this, ImportState: true, ImportStateId: "x", ExpectError: acctest.Saying("its import ID is gpuplan-system/gpuplan-node-agent")},
 		},

@@ -28,6 +28,7 @@ type model struct {
 	Image          types.String   `tfsdk:"image"`
 	Interval       duration.Value `tfsdk:"interval"`
 	MetricsPort    types.Int64    `tfsdk:"metrics_port"`
+	DevicePlugins  types.Bool     `tfsdk:"device_plugins"`
 	ID             types.String   `tfsdk:"id"`
 	DriftedObjects types.List     `tfsdk:"drifted_objects"`
 	Timeouts       timeouts.Value `tfsdk:"timeouts"`
@@ -50,6 +51,7 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 		port = 0
 	}
 	m.MetricsPort = types.Int64Value(port)
+	m.DevicePlugins = types.BoolValue(program.Switch(workload, "device-plugins"))
 	m.Interval = duration.Live(program.Flag(workload, "interval"), m.Interval, -1)
 }
 
@@ -68,5 +70,7 @@ func (m *model) Objects() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return deploy.Objects(deploy.Options{Image: m.Image.ValueString(), Interval: interval, MetricsPort: int(m.MetricsPort.ValueInt64())})
+	return deploy.Objects(deploy.Options{
+		Image: m.Image.ValueString(), Interval: interval, MetricsPort: int(m.MetricsPort.ValueInt64()), DevicePlugins: m.DevicePlugins.ValueBool(),
+	})
 }

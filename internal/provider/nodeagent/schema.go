@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 
@@ -31,6 +32,12 @@ func describe() schema.Schema {
 				MarkdownDescription: fmt.Sprintf("Port for metrics; not %d, on which the agent answers its liveness probe. Default 0: none. The Helm chart has 9400.", contract.NodeAgentHealthPort),
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(0),
 				Validators: []validator.Int64{int64validator.Between(0, 65535), int64validator.NoneOf(contract.NodeAgentHealthPort)},
+			},
+			"device_plugins": schema.BoolAttribute{
+				MarkdownDescription: "Whether the agent is the device plugin of its node, so that each container gets exactly the GPUs of its pod's allocation record, or does not start. " +
+					"It then runs as root with folders of the host, and may read and annotate pods. It leaves alone what another plugin on the node offers, such as ACK's. " +
+					"It needs containerd 1.7 or newer, or CRI-O. Default `false`: another plugin gives containers their GPUs, and chooses them by itself.",
+				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 			},
 		},
 	}

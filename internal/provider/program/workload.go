@@ -1,6 +1,7 @@
 package program
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,6 +28,12 @@ func Flag(workload *unstructured.Unstructured, name string) string {
 		}
 	}
 	return ""
+}
+
+// Switch is whether a workload's container has an argument "--name".
+func Switch(workload *unstructured.Unstructured, name string) bool {
+	args, _ := container(workload)["args"].([]any)
+	return slices.Contains(args, any("--"+name))
 }
 
 func container(workload *unstructured.Unstructured) map[string]any {

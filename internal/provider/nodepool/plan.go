@@ -174,6 +174,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	}
 	if !r.Session.Ledger.Applying() {
 		diags.Append(change.sayOtherModes()...)
+		diags.Append(change.sayStaying()...)
 	}
 	switch {
 	case len(change.replaced()) > 0:

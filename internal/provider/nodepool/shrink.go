@@ -18,17 +18,22 @@ import (
 
 // leaving are the pool's nodes that the user has chosen to go with this change, nil where the pool keeps
 // its size or the cloud chooses.
-func (c change) leaving() (names []string) {
+func (c change) leaving() []string {
 	chosen, ok := c.chosen()
 	if !ok {
 		return nil
 	}
+	return c.own(chosen)
+}
+
+// own are those of some nodes that are the pool's.
+func (c change) own(names []string) (own []string) {
 	for _, name := range c.from.nodes() {
-		if slices.Contains(chosen, name) {
-			names = append(names, name)
+		if slices.Contains(names, name) {
+			own = append(own, name)
 		}
 	}
-	return names
+	return own
 }
 
 // chosen are the names in remove_nodes; ok is false where there are none, where they mean nothing, as the pool
@@ -57,6 +62,19 @@ func (c change) checkLeaving() (diags diag.Diagnostics) {
 			"Node pool %s shrinks from %d to %s, and remove_nodes names %s. Name %d of those in node_names, or leave remove_nodes out to let the cloud choose.",
 			c.before.Name, from, nodeCount(to), are, from-to))
 	}
+	return diags
+}
+
+// sayStaying warns of nodes in remove_nodes that stay, as the pool keeps its size.
+func (c change) sayStaying() (diags diag.Diagnostics) {
+	from, to := c.from.Size, c.to.Size
+	staying := c.own(texts(c.to.RemoveNodes.Elements()))
+	if to.IsUnknown() || to.ValueInt64() < from.ValueInt64() || len(staying) == 0 {
+		return nil
+	}
+	diags.AddAttributeWarning(path.Root("remove_nodes"), "No node is removed", fmt.Sprintf(
+		"remove_nodes names %s of node pool %s, which keeps its size of %d or grows, so that they stay. Lower size by %d to remove them, or leave them out.",
+		join(staying), c.before.Name, from.ValueInt64(), len(staying)))
 	return diags
 }
 

@@ -89,6 +89,19 @@ func TestNodesThatGoAreNamed(t *testing.T) {
 	}})
 }
 
+// Nodes that are named while the pool keeps its size stay, and the plan says so.
+func TestNamedNodesOfAPoolThatKeepsItsSize(t *testing.T) {
+	acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, shrunk(2))
+	cli.Apply(t, 1, 0, 0)
+	for config, warned := range map[string]bool{shrunk(2, 2): true, shrunk(3, 2): true, shrunk(1, 2): false, shrunk(2, 7): false} {
+		cli.Write(t, config)
+		said := acctest.Unwrapped(cli.Must(t, "plan"))
+		assert.Equal(t, warned, strings.Contains(said, "remove_nodes names "+nodeNumber(2)+" of node pool v100, which keeps its size of 2 or grows, so that they stay. Lower size by 1"), said)
+	}
+}
+
 // A removal that failed is taken up again by the next apply.
 func TestRemovalThatFails(t *testing.T) {
 	cloud := acctest.StartCloud(t)

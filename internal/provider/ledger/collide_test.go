@@ -88,3 +88,56 @@ func TestJobsThatMeet(t *testing.T) {
 		})
 	}
 }
+
+// A launcher runs where kube-scheduler finds room: a job without an order before it that needs what the launcher takes of
+// its planned node may not get its place.
+func TestLauncherInThePlaceOfAJob(t *testing.T) {
+	four := machines(t, "v100", 4)
+	needing := func(j ledger.Job, cores int64) ledger.Job {
+		for i := range j.Gang.Roles {
+			if role := &j.Gang.Roles[i]; !role.Late {
+				role.Request.MilliCPU = 1000 * cores
+			}
+		}
+		return j
+	}
+	tainted := func(nodes []placement.Node) []placement.Node {
+		for i := range nodes {
+			nodes[i].Taints = []placement.Taint{{Key: "gpu", Effect: "NoSchedule"}}
+		}
+		return nodes
+	}
+	tolerates := func(j ledger.Job) ledger.Job {
+		for i := range j.Gang.Roles {
+			if role := &j.Gang.Roles[i]; !role.Late {
+				role.Tolerations = []placement.Toleration{{Key: "gpu", Operator: "Exists"}}
+			}
+		}
+		return j
+	}
+	warned := []string{"warning SameGPUs default/b default/a"}
+	for name, test := range map[string]struct {
+		jobs []ledger.Job
+		want []string
+	}{
+		"it takes what the job needs":    {[]ledger.Job{launching(job(four, "a", 8), 40), needing(job(four, "b", 8, "default/a"), 6)}, warned},
+		"the job comes first":            {[]ledger.Job{needing(job(four, "b", 8), 6), launching(job(four, "a", 8, "default/b"), 40)}, nil},
+		"there is room for both":         {[]ledger.Job{launching(job(four, "a", 8), 30), needing(job(four, "b", 8, "default/a"), 6)}, nil},
+		"its own":                        {[]ledger.Job{launching(needing(job(four, "b", 8), 6), 40)}, nil},
+		"it cannot be there":             {[]ledger.Job{launching(job(four, "a", 8), 81), needing(job(four, "b", 8, "default/a"), 6)}, []string{"error LateMisfit default/a"}},
+		"it does not tolerate the job's": {[]ledger.Job{launching(job(machines(t, "p100", 2), "a", 8), 40), tolerates(needing(job(tainted(machines(t, "v100", 2)), "b", 8), 6))}, nil},
+		"another job that has none":      {[]ledger.Job{job(four, "a", 8), needing(job(four, "b", 8, "default/a"), 6)}, nil},
+		"that of a job of another pool":  {[]ledger.Job{needing(job(four, "b", 8), 6), launching(job(machines(t, "p100", 2), "a", 8), 40)}, warned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			l.Observe(cluster{nodes: slices.Concat(four, machines(t, "p100", 2))}.live)
+			var found []ledger.Finding
+			for _, j := range test.jobs {
+				_, more := l.PlanJob(j)
+				found = append(found, more...)
+			}
+			assert.Equal(t, test.want, describe(found))
+		})
+	}
+}

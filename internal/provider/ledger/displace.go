@@ -33,6 +33,13 @@ func (l *Ledger) meet(j *job, starting []*job) []Finding {
 		moved = append(moved, j)
 	}
 	for _, other := range starting {
+		if other != j && other.met && !l.apart[pairKey(j, other)] {
+			for _, f := range [...]*Finding{l.launchesInto(j, other), l.launchesInto(other, j)} {
+				if f != nil {
+					findings, moved = append(findings, *f), append(moved, l.jobs[f.Jobs[0]])
+				}
+			}
+		}
 		switch {
 		case other == j || !other.met || l.apart[pairKey(j, other)] || l.ordered(j, other):
 		case l.promised(j) != l.promised(other):

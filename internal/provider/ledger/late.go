@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
@@ -52,4 +53,69 @@ func launcherMisfit(j *job, why *placement.Verdict) *Finding {
 		Detail: fmt.Sprintf("The members of job %s fit, but what starts once they run does not fit beside them, on any node that exists or is planned for the job: %s "+
 			"It would wait, or kube-scheduler would evict pods of lower priority for it.", j.Gang.ID, why),
 	}
+}
+
+// launcher is what starts once a job's members run: one member of each such role, on its own. No plan says where it runs:
+// kube-scheduler chooses.
+type launcher struct {
+	gang placement.Gang // without roles for none
+	key  string         // alike for those that any node takes alike
+}
+
+func launcherOf(g placement.Gang) launcher {
+	late := withoutQuota(g.Late(nil))
+	late.ID, late.Preemptible, late.Priority = "", false, 0
+	late.Roles = slices.Clone(late.Roles)
+	for i := range late.Roles {
+		role := &late.Roles[i]
+		role.Members, role.NodeLimits = role.Members[:min(1, len(role.Members))], nil
+	}
+	return launcher{gang: late, key: fmt.Sprintf("%+v", late)}
+}
+
+// launchesInto says that a job may not get its planned place since the launcher of another one may be there first, nil
+// where there is room for both or the launcher cannot be there.
+func (l *Ledger) launchesInto(by, planned *job) *Finding {
+	if len(by.launcher.gang.Roles) == 0 || !l.promised(planned) || slices.Contains(l.before(by.Job), planned) {
+		return nil
+	}
+	yields, known := planned.yields[by.launcher.key]
+	if !known {
+		yields = planned.yieldsTo(by.launcher)
+		planned.yields[by.launcher.key] = yields
+	}
+	if !yields {
+		return nil
+	}
+	return &Finding{
+		Kind: SameGPUs, Jobs: []string{planned.Gang.ID, by.Gang.ID}, key: "launcher " + pairKey(by, planned),
+		Summary: "A launcher may run where a job is planned",
+		Detail: fmt.Sprintf("What starts once the members of job %s run, its launcher, runs where kube-scheduler finds room. That may be a node on which job %s is planned, which then has too little "+
+			"left: the job gets another place than the plan shows, or waits. Name %s in the after of %s, as in after = [gpuplan_training_job.planned.placed], or let the launcher ask for less, "+
+			"or keep it from these nodes.", by.Gang.ID, planned.Gang.ID, planned.Gang.ID, by.Gang.ID),
+	}
+}
+
+// yieldsTo reports whether a launcher may be on a node where the job is planned, and then takes what the job needs there.
+func (j *job) yieldsTo(other launcher) bool {
+	return slices.ContainsFunc(j.nodesPlanned(), func(node placement.Node) bool {
+		alone := viewOf([]placement.Node{node}, nil)
+		if planner.Place(alone, other.gang) == nil {
+			return false
+		}
+		there := map[string]bool{node.Name: true}
+		view := j.capacityOn(there)
+		view.Apply(onNodes(j, there), j.placementOn(node.Name))
+		return planner.Place(view, other.gang) == nil
+	})
+}
+
+// nodesPlanned are the nodes on which a job is planned.
+func (j *job) nodesPlanned() []placement.Node {
+	return slices.DeleteFunc(slices.Clone(j.Nodes), func(n placement.Node) bool { return len(j.placementOn(n.Name).Assignments) == 0 })
+}
+
+// placementOn is the part of a job's planned place that is on a node.
+func (j *job) placementOn(node string) placement.Placement {
+	return placement.Placement{Assignments: slices.DeleteFunc(slices.Clone(j.placement.Assignments), func(a placement.Assignment) bool { return a.Node != node })}
 }

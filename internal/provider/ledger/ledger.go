@@ -146,6 +146,8 @@ type job struct {
 	located   bool                 // its place has been compared with what the cluster has there
 	moves     bool                 // it may not get the place that it is planned in, since others may be there
 	reaches   map[string]bool      // nodes on which there is room for one of its pods, as far as was asked
+	launcher  launcher             // one of each role that starts once its members run
+	yields    map[string]bool      // launchers, by their key, for which it may not get its place, as far as was asked
 }
 
 // Kind is what a [Finding] is about.
@@ -216,7 +218,8 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	recorded := &job{Job: j, evicts: map[string]bool{}, reaches: map[string]bool{}}
+	recorded := &job{Job: j, evicts: map[string]bool{}, reaches: map[string]bool{}, yields: map[string]bool{}}
+	recorded.launcher = launcherOf(recorded.admitted())
 	before := l.before(j)
 	result, crowded := planned(recorded, withoutQuota(j.Gang), before, func(b *job) (placement.Gang, *placement.Placement) { return b.Gang, b.placement })
 	recorded.placement, recorded.actual, recorded.verdict, recorded.crowded = result.Placement, result.Placement, result.Verdict, crowded

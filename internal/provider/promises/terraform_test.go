@@ -66,7 +66,7 @@ func (d diagnostic) names(object string) bool {
 // announcements are the summaries of what says that a job may not run at once where it is
 // planned; the first letter may follow the name of a job.
 var announcements = []string{
-	"ang does not fit", "angs that wait come first", "job may be placed where another is planned", "obs fit alone, but not together",
+	"ang does not fit", "angs that wait come first", "launcher may run where a job is planned", "job may be placed where another is planned", "obs fit alone, but not together",
 	"wo jobs are planned on the same ", "running job would lose its nodes", "unning jobs would be evicted", "ob exceeds its quota",
 	"ob starts when others have left", "ob waits for its quota", "ob was not started", "ob will not start where it ", "ob will wait",
 	"lacement is not checked", "ot all members have quota", "lanned placement is not confirmed",

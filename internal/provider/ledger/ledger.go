@@ -324,6 +324,14 @@ func (l *Ledger) ReplaceJob(id, by string) {
 	}
 }
 
+// PlaceLater records that the plan gives a job no place: what decides it is unknown until apply, or the job
+// is suspended. The findings are about what else was recorded, such as the job that it replaces.
+func (l *Ledger) PlaceLater() []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.check(nil, false)
+}
+
 // Replaced returns the job of another ID in whose place a job is created, "" for none.
 func (l *Ledger) Replaced(by string) string {
 	l.mu.Lock()

@@ -159,6 +159,14 @@ func shrink(pool string) visit {
 	return func(l *ledger.Ledger) []ledger.Finding { return l.ShrinkPool(pool, "shrinks node pool "+pool) }
 }
 
+// replaceLater replaces a job by one whose place is known after apply.
+func replaceLater(id string) visit {
+	return func(l *ledger.Ledger) []ledger.Finding {
+		l.ReplaceJob(id, id)
+		return l.PlaceLater()
+	}
+}
+
 // look makes a walk see a cluster, and then visits; it returns what the visits find.
 func look(c cluster, order []visit) (found []ledger.Finding) {
 	l := ledger.New()
@@ -625,6 +633,9 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 		"a pool shrinks that a gang which waits may start on, once another has left": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{shrink("v100"), leave("default/a")}, want: []string{"warning PoolTaken default/x"},
+		},
+		"a pool shrinks that a gang which waits may start on, once another has left for one that is placed later": {
+			cluster: full.waits("default/x", 8, 0), visits: []visit{shrink("v100"), replaceLater("default/a")}, want: []string{"warning PoolTaken default/x"},
 		},
 		"a pool shrinks that a gang which waits does not get": {
 			cluster: full.waits("default/x", 17, 0), visits: []visit{shrink("v100"), leave("default/a")},

@@ -252,14 +252,15 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 		case c.level != session.CheckOff:
 			diags.AddAttributeWarning(path.Root(unknown[0]), summary, detail)
 		}
-		return diags
+		return append(diags, session.Diagnostics(r.Session.Ledger.PlaceLater())...)
 	}
 	if !c.promised() || spec.Suspend {
 		m.setPlanned(nil)
 	}
 	if spec.Suspend {
 		m.Placed = placed(m.ID, ledger.Unplanned)
-		return diags // it takes nothing until it is resumed, and is checked then
+		// It takes nothing until it is resumed, and is checked then.
+		return append(diags, session.Diagnostics(r.Session.Ledger.PlaceLater())...)
 	}
 	gone := r.Session.Ledger.Vacated(spec.ID(), before)
 	pools := slices.Clone(on.pools)

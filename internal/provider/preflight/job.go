@@ -382,9 +382,23 @@ func (c *check) refused(attribute, what string, err error) {
 		}
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: noQuota, Detail: fmt.Sprintf(
 			"The cluster would not create %s now: %s. %s until there is room in the namespace's ResourceQuota.", what, text, then)})
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+	case refuses(err):
 		c.add(attribute, "The cluster refuses the job", "The cluster would not create %s: %s.%s", what, strings.TrimSuffix(text, "."), wayOut(text))
+	case apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, kube.ErrNotServed) || apierrors.IsUnauthorized(err):
+		// Others say so, or the plan is what makes it exist or go.
+	case !slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Attribute == attribute && f.Summary == notAsked }):
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: notAsked, Detail: fmt.Sprintf(
+			"Whether the cluster would create %s, and what it would add to them, the plan could not ask: %s. What it plans holds only if admission lets them be as they are.", what, strings.TrimSuffix(text, "."))})
 	}
+}
+
+// notAsked is the summary of a question that admission did not answer.
+const notAsked = "Admission is not checked"
+
+// refuses reports whether an error is admission's answer. Policies and webhooks choose among these codes, and a webhook that
+// names none gets 400.
+func refuses(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err)
 }
 
 // wayOut says how a job does without what the Pod Security Standards refuse and it may have by default.

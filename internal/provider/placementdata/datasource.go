@@ -78,6 +78,9 @@ func (d *whatIf) charge(ctx context.Context, m model, view *snapshot.View) (diag
 	}
 	for _, pod := range snapshot.Live(d.Session.Owns).Pods {
 		pod.Node = "" // what it takes of its node is in the pool's capacity
+		if pod.Leaf == "" && limits != nil {
+			pod.Leaf = limits.LeafOf(pod.Namespace)
+		}
 		view.AddPod(pod.Pod)
 	}
 	return diags

@@ -620,3 +620,33 @@ func TestTreeInThePlaceOfOurs(t *testing.T) {
 	ours.Must(t, "destroy", "-auto-approve", "-refresh=false")
 	theirs.Unchanged(t)
 }
+
+// Pods that name no leaf are charged to that of their namespace, whether a question is about pools or the cluster.
+func TestPlacementCountsPodsOfTheNamespace(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	cli := acctest.StartCLI(t)
+	config := treeOf(`{ "aliyun.com/gpu" = "8" }`, `    a = { max = { "aliyun.com/gpu" = "4" }, namespaces = ["default"] }`, "") + `
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+`
+	cli.Write(t, config)
+	cli.Must(t, "apply", "-auto-approve")
+	cloud.Put(t, acctest.GangPod("x", "x-0", cloud.NodeNames(t)[0], 0, 1, 2))
+	for _, pools := range []string{"pools = [gpuplan_node_pool.v100.capacity]", ""} {
+		cli.Write(t, config+`
+data "gpuplan_placement" "this" {
+  namespace = "default"
+  roles     = { worker = { replicas = 2, gpus = 1 } }
+  `+pools+`
+}
+output "verdict" { value = data.gpuplan_placement.this.verdict }
+`)
+		assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")), "1 of 2 members fit: quota root/a: max of aliyun.com/gpu is 4, 3 is used", pools)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -17,9 +18,17 @@ import (
 // is to stay.
 const Deletion = ".metadata.deletionTimestamp"
 
+// RefusedError means that the server did not try in a dry run what applying an object would change: the user may not
+// change the object, or admission refuses that or does not answer.
+type RefusedError struct{ err error }
+
+func (e *RefusedError) Error() string { return e.err.Error() }
+func (e *RefusedError) Unwrap() error { return e.err }
+
 // Drift asks the server what applying an object would change, whoever owns the
 // fields now, and returns the paths of the fields, ".spec.replicas", sorted; none
-// when nothing would. The error answers to [IsNotFound] when there is no such object.
+// when nothing would. The error answers to [IsNotFound] when there is no such object, and is
+// a [*RefusedError] when there is one which the server refuses to compare.
 func (c *Client) Drift(ctx context.Context, obj *unstructured.Unstructured) ([]string, error) {
 	live, err := c.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 	if err != nil {
@@ -29,6 +38,9 @@ func (c *Client) Drift(ctx context.Context, obj *unstructured.Unstructured) ([]s
 		return []string{Deletion}, nil
 	}
 	applied, err := c.forceApply(ctx, obj, metav1.DryRunAll)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInternalError(err) {
+		return nil, &RefusedError{err}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -478,10 +478,9 @@ func asViewer(t *testing.T, platform *localtest.Platform) string {
 	return path
 }
 
-// Who may read everything learns at plan that he may not change what exists, and what is
-// left as it is needs no right to change it.
-func TestChangesOfAViewer(t *testing.T) {
-	client := acctest.OnPlatform(t)
+// readers lets the viewer read everything.
+func readers(t *testing.T, client *kube.Client) {
+	t.Helper()
 	roles := client.Typed.RbacV1().ClusterRoles()
 	_, err := roles.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
@@ -490,6 +489,12 @@ func TestChangesOfAViewer(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, roles.Delete(context.Background(), "reader", metav1.DeleteOptions{})) })
 	bind(t, client, "reader")
+}
+
+// Who may read everything learns at plan that he may not change what exists, and what is
+// left as it is needs no right to change it.
+func TestChangesOfAViewer(t *testing.T) {
+	readers(t, acctest.OnPlatform(t))
 
 	const pool = `resource "gpuplan_node_pool" "viewed" {
   name          = "viewed"

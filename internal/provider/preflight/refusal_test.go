@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 )
 
@@ -101,4 +103,52 @@ func TestRefusalsOfAdmission(t *testing.T) {
 			}, time.Minute, 200*time.Millisecond)
 		})
 	}
+}
+
+// Who may only read, or whose cluster freezes changes, learns what has not changed all the same, and nothing of that keeps
+// a program's removal from being planned.
+func TestProgramThatMayNotBeChanged(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	readers(t, client)
+	admin := os.Getenv("KUBECONFIG")
+	cli := acctest.StartCLI(t)
+	cli.Write(t, "resource \"gpuplan_node_agent\" \"this\" {\n  image = \"local/node-agent:test\"\n}\n")
+	cli.Must(t, "apply", "-auto-approve")
+	const says = "Node agent is not compared with what was applied"
+
+	t.Setenv("KUBECONFIG", asViewer(t, localtest.Start(t)))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan", "-detailed-exitcode")), says)
+
+	t.Setenv("KUBECONFIG", admin)
+	frozen := []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"daemonsets"}},
+	}}}
+	policies, bindings := client.Typed.AdmissionregistrationV1().ValidatingAdmissionPolicies(), client.Typed.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "freeze"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: frozen},
+			Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: "no changes now"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = bindings.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "freeze"},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: "freeze", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server takes up what admits in its own time
+		assert.Contains(c, acctest.Unwrapped(cli.Must(t, "plan")), says)
+	}, time.Minute, 200*time.Millisecond)
+	cli.Must(t, "plan", "-destroy")
+
+	require.NoError(t, bindings.Delete(t.Context(), "freeze", metav1.DeleteOptions{}))
+	require.NoError(t, policies.Delete(t.Context(), "freeze", metav1.DeleteOptions{}))
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // Kubernetes' garbage collector has to update what it deletes
+		assert.NotContains(c, acctest.Unwrapped(cli.Must(t, "plan")), says)
+	}, time.Minute, 200*time.Millisecond)
+	cli.Must(t, "destroy", "-auto-approve")
 }

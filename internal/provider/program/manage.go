@@ -151,11 +151,16 @@ func (p Manager) Live(ctx context.Context) (*unstructured.Unstructured, error) {
 // Drift lists what of the objects is not as it should be, nil when there is nothing of them.
 func (p Manager) Drift(ctx context.Context, objs []*unstructured.Unstructured) (drifted []string, diags diag.Diagnostics) {
 	client, err := p.Session.Kube()
+	var refused []string
 	if err == nil {
 		var core, optional []*unstructured.Unstructured
 		if core, optional, err = p.split(ctx, client, objs); err == nil {
-			drifted, err = Drift(ctx, client, slices.Concat(core, optional))
+			drifted, refused, err = Drift(ctx, client, slices.Concat(core, optional))
 		}
+	}
+	if len(refused) > 0 {
+		diags.AddWarning(p.Title+" is not compared with what was applied", fmt.Sprintf("The API server tells what has changed by trying, without effect, to apply it again, and refuses that: %s. "+
+			"Changes by others are not seen there. It takes the right to patch these objects.", session.Sentence(errors.New(strings.TrimSuffix(strings.Join(refused, "; "), ".")))))
 	}
 	if errors.Is(err, ErrAbsent) {
 		return nil, nil

@@ -66,9 +66,11 @@ func awaitRunning(ctx context.Context, client *kube.Client, objs []*unstructured
 
 // Drift says what of the objects is not as it should be: "Deployment
 // gpuplan-system/gpuplan-scheduler: .spec.replicas". The error is [ErrAbsent] when none
-// of them exists: what is left of a removal that broke off has to be removed as well.
-func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) ([]string, error) {
-	drifted, missing := []string{}, 0
+// of them exists: what is left of a removal that broke off has to be removed as well. Those that exist
+// and that the server refuses to compare are in refused, each with the reason.
+func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) (drifted, refused []string, err error) {
+	drifted = []string{}
+	missing := 0
 	for _, obj := range objs {
 		var paths []string
 		var err error
@@ -78,20 +80,23 @@ func Drift(ctx context.Context, client *kube.Client, objs []*unstructured.Unstru
 			paths, err = client.Drift(ctx, obj)
 		}
 		paths = withoutOurs(paths)
+		unseen := (*kube.RefusedError)(nil)
 		switch {
+		case errors.As(err, &unseen):
+			refused = append(refused, fmt.Sprintf("%s (%v)", title(obj), unseen))
 		case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
 			missing++
 			drifted = append(drifted, title(obj)+": missing")
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		case len(paths) > 0:
 			drifted = append(drifted, title(obj)+": "+strings.Join(paths, ", "))
 		}
 	}
 	if missing == len(objs) {
-		return nil, ErrAbsent
+		return nil, nil, ErrAbsent
 	}
-	return drifted, nil
+	return drifted, refused, nil
 }
 
 // unfinished says of workloads whose pods do not run as they were applied how far they are. The

@@ -62,6 +62,25 @@ func Job(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim s
 	return c.Answer
 }
 
+// Resume checks what it takes that the pods of a job which exists start.
+func Resume(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string, classOf ClassOf) Answer {
+	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim, classOf: classOf}
+	c.names()
+	c.claims()
+	if !c.incomplete {
+		c.pods()
+	}
+	c.resourceQuotas()
+	return c.Answer
+}
+
+// Refusal is what an error says that the server answers to a job's change in a dry run.
+func Refusal(spec job.Spec, err error) []Finding {
+	c := &check{spec: spec}
+	c.refused(itself, "change "+spec.GVK().Kind+" "+spec.ID(), err)
+	return c.findings
+}
+
 // Admission asks what the cluster makes of a job's pods, and nothing else.
 func Admission(ctx context.Context, client *kube.Client, spec job.Spec) job.Admission {
 	c := &check{Client: client, ctx: ctx, spec: spec}
@@ -227,6 +246,11 @@ func (c *check) claims() {
 
 func (c *check) claim(name string, v job.Volume, claim *corev1.PersistentVolumeClaim) {
 	id := claim.Namespace + "/" + claim.Name
+	if claim.DeletionTimestamp != nil {
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: "volumes", Summary: "Volume claim is being deleted", Detail: fmt.Sprintf(
+			"Volume %q of job %s is the claim %s, which is being deleted: no new pod can mount it, so the job waits until there is another of that name.", name, c.spec.ID(), id)})
+		return
+	}
 	switch claim.Status.Phase {
 	case corev1.ClaimLost:
 		c.add("volumes", "Volume claim is lost", "Volume %q of job %s is the claim %s, whose volume no longer exists: no pod can mount it.", name, c.spec.ID(), id)
@@ -307,7 +331,7 @@ func (c *check) job() {
 		return
 	}
 	_, err = c.TryCreate(c.ctx, obj)
-	c.refused(itself, obj.GetKind()+" "+c.spec.ID(), err)
+	c.refused(itself, "create "+obj.GetKind()+" "+c.spec.ID(), err)
 }
 
 // pods asks the server whether it would create a pod of each role, and what it would add.
@@ -337,7 +361,7 @@ func (c *check) pods() {
 			object.SetName(pod.Name + "-next")
 			admitted, err = c.TryCreate(c.ctx, object)
 		}
-		c.refused("roles", "the pods of role "+job.RoleOf(pod), err)
+		c.refused("roles", "create the pods of role "+job.RoleOf(pod), err)
 		made := &corev1.Pod{}
 		if err == nil && runtime.DefaultUnstructuredConverter.FromUnstructured(admitted.Object, made) == nil {
 			c.Admission[job.RoleOf(pod)] = job.Admitted{Predicted: pod, Pod: made}
@@ -360,8 +384,8 @@ const itself = "framework"
 // strict begins the list of fields that the served schema does not have.
 const strict = "strict decoding error: "
 
-// refused reports why the server would not create something. Quota may be free by then.
-func (c *check) refused(attribute, what string, err error) {
+// refused reports why the server would not do something, such as "create Job default/a". Quota may be free by then.
+func (c *check) refused(attribute, deed string, err error) {
 	if err == nil {
 		return
 	}
@@ -374,21 +398,21 @@ func (c *check) refused(attribute, what string, err error) {
 			beside = ""
 		}
 		c.add(attribute, "The served kind lacks fields",
-			"The cluster would drop or refuse fields of %s: %s. Its CRD is not that of %s: install that one%s.", what, fields, c.spec.Framework.Runner(), beside)
+			"The cluster would drop or refuse fields to %s: %s. Its CRD is not that of %s: install that one%s.", deed, fields, c.spec.Framework.Runner(), beside)
 	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
 		then := "The job waits"
 		if attribute == itself {
 			then = "The apply cannot create it"
 		}
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: noQuota, Detail: fmt.Sprintf(
-			"The cluster would not create %s now: %s. %s until there is room in the namespace's ResourceQuota.", what, text, then)})
+			"The cluster would not %s now: %s. %s until there is room in the namespace's ResourceQuota.", deed, text, then)})
 	case refuses(err):
-		c.add(attribute, "The cluster refuses the job", "The cluster would not create %s: %s.%s", what, strings.TrimSuffix(text, "."), wayOut(text))
+		c.add(attribute, "The cluster refuses the job", "The cluster would not %s: %s.%s", deed, strings.TrimSuffix(text, "."), wayOut(text))
 	case apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, kube.ErrNotServed) || apierrors.IsUnauthorized(err):
 		// Others say so, or the plan is what makes it exist or go.
 	case !slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Attribute == attribute && f.Summary == notAsked }):
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: notAsked, Detail: fmt.Sprintf(
-			"Whether the cluster would create %s, and what it would add to them, the plan could not ask: %s. What it plans holds only if admission lets them be as they are.", what, strings.TrimSuffix(text, "."))})
+			"Whether the cluster would %s, and what it would add, the plan could not ask: %s. What it plans holds only if admission adds nothing that matters.", deed, strings.TrimSuffix(text, "."))})
 	}
 }
 

@@ -76,7 +76,7 @@ func TestRefusalsOfAdmission(t *testing.T) {
 	}
 	const (
 		refused  = "roles: The cluster refuses the job: The cluster would not create the pods of role worker: "
-		notAsked = "warning roles: Admission is not checked: Whether the cluster would create the pods of role worker, and what it would add to them, the plan could not ask: "
+		notAsked = "warning roles: Admission is not checked: Whether the cluster would create the pods of role worker, and what it would add, the plan could not ask: "
 	)
 	for name, test := range map[string]struct {
 		admission func(name string, in *metav1.LabelSelector) error

@@ -118,40 +118,10 @@ func needQueue(ctx context.Context, client *kube.Client) error {
 // submit writes the job's object, with annotations for a later import. live is the job as
 // it is, nil for a new one.
 func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured, notes map[string]string) (*unstructured.Unstructured, error) {
-	if live != nil {
-		spec.Alpha = job.Alpha(live)
-	}
-	if err := faults(spec); err != nil {
-		return nil, err
-	}
-	obj, err := spec.Render()
+	obj, takes, err := described(spec, live, notes)
 	if err != nil {
 		return nil, err
 	}
-	var takes []kube.Field
-	if live != nil {
-		obj.SetUID(live.GetUID()) // one that is gone by now is not created again
-		hold := spec.Suspend
-		if spec.Queue || job.Queued(live) {
-			hold = job.Held(live) // whether it runs now is for the queue to say
-		} else {
-			takes = append(takes, job.HoldField(live))
-		}
-		if err := job.Keep(obj, live); err != nil {
-			return nil, err
-		}
-		if hold != job.Held(obj) || hold != job.Held(live) {
-			if err := job.Hold(obj, hold); err != nil {
-				return nil, fmt.Errorf("render job %s: %w", spec.ID(), err)
-			}
-		}
-	}
-	annotations := obj.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	maps.Copy(annotations, notes)
-	obj.SetAnnotations(annotations)
 	var submitted *unstructured.Unstructured
 	if live == nil {
 		submitted, err = client.Create(ctx, obj)
@@ -163,6 +133,43 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	}
 	tflog.Info(ctx, "submitted the job", map[string]any{"job": spec.ID(), "kind": obj.GetKind()})
 	return submitted, nil
+}
+
+// described is the job's object as it is to be written, with the fields that are taken from other managers.
+func described(spec job.Spec, live *unstructured.Unstructured, notes map[string]string) (obj *unstructured.Unstructured, takes []kube.Field, err error) {
+	if live != nil {
+		spec.Alpha = job.Alpha(live)
+	}
+	if err := faults(spec); err != nil {
+		return nil, nil, err
+	}
+	if obj, err = spec.Render(); err != nil {
+		return nil, nil, err
+	}
+	if live != nil {
+		obj.SetUID(live.GetUID()) // one that is gone by now is not created again
+		hold := spec.Suspend
+		if spec.Queue || job.Queued(live) {
+			hold = job.Held(live) // whether it runs now is for the queue to say
+		} else {
+			takes = append(takes, job.HoldField(live))
+		}
+		if err := job.Keep(obj, live); err != nil {
+			return nil, nil, err
+		}
+		if hold != job.Held(obj) || hold != job.Held(live) {
+			if err := job.Hold(obj, hold); err != nil {
+				return nil, nil, fmt.Errorf("render job %s: %w", spec.ID(), err)
+			}
+		}
+	}
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	maps.Copy(annotations, notes)
+	obj.SetAnnotations(annotations)
+	return obj, takes, nil
 }
 
 // planOnCluster fills in the planned placement of a job that had none at plan: where the

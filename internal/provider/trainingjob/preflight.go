@@ -41,9 +41,11 @@ func (r *trainingJob) preflightChange(ctx context.Context, m, state model, befor
 	if client == nil {
 		return nil
 	}
+	after.Owner = r.Session.Owner
 	findings := append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, state, before, after)...)
 	if state.resumes(before, after) {
-		findings = slices.Concat(findings, r.gangAtPlan(ctx, after), preflight.Taken(ctx, client, after))
+		starts := preflight.Resume(ctx, client, sameUnknownImage(after), unknownClaim, r.Session.StorageClass)
+		findings = slices.Concat(findings, r.gangAtPlan(ctx, after), preflight.Taken(ctx, client, after), starts.Findings(int(m.PlannedNodeCount.ValueInt64())))
 	}
 	for _, f := range findings {
 		diags.Append(session.Preflight(f, level))
@@ -65,8 +67,17 @@ func changeFindings(ctx context.Context, client *kube.Client, state model, befor
 	if fault := faults(after); fault != nil {
 		findings = append(findings, preflight.Finding{Attribute: after.AlphaFaults()[0].Field, Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
 			" The job exists in that version and cannot change to this: undo the change, or delete the job and create another where the cluster serves the Kubeflow training operator's version."})
+		return findings
 	}
-	return findings
+	obj, takes, err := described(after, live, nil)
+	if err != nil {
+		return findings // the apply says so
+	}
+	err = client.TryApply(ctx, obj, takes...)
+	if owned := (*kube.ConflictError)(nil); errors.As(err, &owned) {
+		return findings // the apply may take these fields over
+	}
+	return append(findings, preflight.Refusal(after, err)...)
 }
 
 // heldFindings says that someone else has suspended a job that the apply resumes, or the reverse.

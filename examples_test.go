@@ -28,6 +28,9 @@ func TestExamples(t *testing.T) {
 	require.Greater(t, len(folders), 7)
 	for folder, files := range folders {
 		t.Run(folder, func(t *testing.T) {
+			if strings.Contains(folder, "examples/actions") && !acctest.Since(t, 14) {
+				t.Skip("actions are HashiCorp's, and came with Terraform 1.14")
+			}
 			acctest.ClearEnv(t)
 			t.Setenv("HOME", t.TempDir())
 			if strings.Contains(folder, "ephemeral-resources") { // which are opened in the plan

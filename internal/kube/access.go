@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +15,7 @@ import (
 type Right struct {
 	// Verb is Kubernetes' word for it, "create".
 	Verb string
-	// Group and Resource are the kind's, as in "kubeflow.org" and "pytorchjobs".
+	// Group and Resource are the kind's, as in "kubeflow.org" and "pytorchjobs"; a subresource follows a slash, as in "pods/eviction".
 	Group, Resource string
 	// Namespace is "" for objects of the cluster, and for all namespaces.
 	Namespace string
@@ -27,9 +28,10 @@ func (c *Client) Has(ctx context.Context, right Right) (bool, error) {
 	if granted, ok := known.(bool); ok {
 		return granted, nil
 	}
+	resource, subresource, _ := strings.Cut(right.Resource, "/")
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: right.Verb, Group: right.Group, Resource: right.Resource, Namespace: right.Namespace,
+			Verb: right.Verb, Group: right.Group, Resource: resource, Subresource: subresource, Namespace: right.Namespace,
 		},
 	}}
 	answer, err := c.Typed.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/action"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/ephemeral"
@@ -27,6 +28,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/addon"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/clusterdata"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/drain"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gpunodes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/instancetypes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
@@ -157,7 +159,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 	}
 	p.checkAlone(ctx, settings, &resp.Diagnostics)
 	s := session.New(settings)
-	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData, resp.ListResourceData = s, s, s, s
+	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData, resp.ListResourceData, resp.ActionData = s, s, s, s, s
 }
 
 // checkAlone refuses a second provider configuration for a cluster: each has a process and a ledger of
@@ -200,6 +202,11 @@ func checkKubeconfig(s session.Settings, diags *diag.Diagnostics) {
 	if _, err := kube.ConfigFrom(kube.Access{Path: s.Kubeconfig, Content: s.KubeconfigContent, Context: s.KubeContext}); err != nil {
 		diags.AddAttributeError(path.Root(attribute), "Kubeconfig cannot be used", session.Sentence(err))
 	}
+}
+
+// Actions are what can be done beside creating and changing resources.
+func (p *gpuplan) Actions(context.Context) []func() action.Action {
+	return []func() action.Action{drain.New, trainingjob.NewRerun}
 }
 
 // ListResources are the lists of what there is, which `terraform query` asks for.

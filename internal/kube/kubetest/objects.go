@@ -258,26 +258,39 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, at key) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.objects[at]
-	if o == nil {
+	if s.objects[at] == nil {
 		notFound(w, at)
 		return
 	}
-	meta := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(o.data)}
+	if s.mayDelete(w, at, options) {
+		s.finalize(at)
+		reply(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+	}
+}
+
+// mayDelete reports whether an object is the one that the request means, and otherwise refuses it.
+func (s *Server) mayDelete(w http.ResponseWriter, at key, options metav1.DeleteOptions) bool {
+	meta := &unstructured.Unstructured{Object: s.objects[at].data}
 	if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != meta.GetUID() {
 		refuse(w, http.StatusConflict, metav1.StatusReasonConflict,
 			fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", *p.UID, meta.GetUID()), nil)
-		return
+		return false
 	}
+	return true
+}
+
+// finalize deletes an object, which stays as long as it has finalizers.
+func (s *Server) finalize(at key) {
 	s.writes++
+	o := s.objects[at]
+	meta := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(o.data)}
 	if len(meta.GetFinalizers()) == 0 {
 		s.remove(at)
-	} else {
-		now := metav1.NewTime(time.Unix(0, 0))
-		meta.SetDeletionTimestamp(&now)
-		s.store(at, &object{data: meta.Object, owners: o.owners})
+		return
 	}
-	reply(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+	now := metav1.NewTime(time.Unix(0, 0))
+	meta.SetDeletionTimestamp(&now)
+	s.store(at, &object{data: meta.Object, owners: o.owners})
 }
 
 // store saves an object, numbers the change and tells the watchers. A CRD's

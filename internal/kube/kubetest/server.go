@@ -1,6 +1,6 @@
 // Package kubetest is a small Kubernetes API server for unit tests: discovery,
-// get, list, watch, server-side apply with field ownership, and delete with
-// preconditions and finalizers, over HTTP and in memory. It validates no schema
+// get, list, watch, server-side apply with field ownership, delete with
+// preconditions and finalizers, and evictions, over HTTP and in memory. It validates no schema
 // and runs no controllers; tests that need those run against a real control plane.
 package kubetest
 
@@ -247,6 +247,8 @@ func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, gv schema.
 		s.mergePatch(w, r, at)
 	case r.Method == http.MethodPost && at.name == "":
 		s.create(w, r, at)
+	case r.Method == http.MethodPost && at.plural == "pods" && subresource == "eviction":
+		s.evict(w, r, at)
 	case r.Method == http.MethodDelete && at.name != "":
 		s.delete(w, r, at)
 	default:

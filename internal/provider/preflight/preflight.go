@@ -76,6 +76,13 @@ func NodeLabels(ctx context.Context, client *kube.Client) []Finding {
 	return lacking(ctx, client, needed)
 }
 
+// Evictions asks for the rights to cordon nodes, and to evict their pods.
+func Evictions(ctx context.Context, client *kube.Client) []Finding {
+	return lacking(ctx, client, []kube.Right{
+		{Verb: "patch", Resource: "nodes"}, {Verb: "get", Resource: "pods"}, {Verb: "list", Resource: "pods"}, {Verb: "create", Resource: "pods/eviction"},
+	})
+}
+
 // lacking reports the rights that the user does not have.
 func lacking(ctx context.Context, client *kube.Client, needed []kube.Right) []Finding {
 	missing := missing(ctx, client, needed)

@@ -42,6 +42,9 @@ var needed = map[string]map[string]any{
 	"data.gpuplan_addon":        {"name": "kube-scheduler"},
 	"data.gpuplan_job_logs":     {"id": "default/j"},
 	"data.gpuplan_placement":    {"roles": map[string]any{"worker": map[string]any{"replicas": 2, "gpus": 1}}},
+
+	"action.gpuplan_drain_nodes":        {"nodes": []any{"gpu-1"}},
+	"action.gpuplan_rerun_training_job": {"id": "default/j"},
 }
 
 // spent is what a validation with its plan may allocate, in bytes. A job of the largest
@@ -77,6 +80,9 @@ func TestHostileValues(t *testing.T) {
 	}
 	for name, s := range schemas.DataSourceSchemas {
 		all["data."+name] = s
+	}
+	for name, s := range schemas.ActionSchemas {
+		all["action."+name] = s.Schema
 	}
 	for name, s := range all {
 		base, ok := needed[name]
@@ -266,6 +272,8 @@ func (h hostile) related(attribute string) []string {
 		"after":            {"name"},
 		"name":             {"after"},
 		"namespace":        {"after"},
+		"nodes":            {"pool"},
+		"pool":             {"nodes"},
 	}[attribute]...)
 }
 
@@ -275,6 +283,9 @@ func (h hostile) ask(ctx context.Context, t *testing.T, config *tfprotov6.Dynami
 		valid, err := h.server.ValidateDataResourceConfig(ctx, &tfprotov6.ValidateDataResourceConfigRequest{TypeName: name, Config: config})
 		require.NoError(t, err)
 		return valid.Diagnostics // it reads a cluster, and there is none
+	}
+	if name, ok := strings.CutPrefix(h.name, "action."); ok {
+		return h.askAction(ctx, t, name, config)
 	}
 	valid, err := h.server.ValidateResourceConfig(ctx, &tfprotov6.ValidateResourceConfigRequest{
 		TypeName: h.name, Config: config, ClientCapabilities: &tfprotov6.ValidateResourceConfigClientCapabilities{WriteOnlyAttributesAllowed: true},
@@ -290,6 +301,22 @@ func (h hostile) ask(ctx context.Context, t *testing.T, config *tfprotov6.Dynami
 	planned, err := h.server.PlanResourceChange(ctx, &tfprotov6.PlanResourceChangeRequest{
 		TypeName: h.name, PriorState: none, ProposedNewState: config, Config: config,
 	})
+	require.NoError(t, err)
+	return planned.Diagnostics
+}
+
+// askAction validates and plans an action.
+func (h hostile) askAction(ctx context.Context, t *testing.T, name string, config *tfprotov6.DynamicValue) []*tfprotov6.Diagnostic {
+	t.Helper()
+	actions, ok := h.server.(tfprotov6.ActionServer)
+	require.True(t, ok)
+	valid, err := actions.ValidateActionConfig(ctx, &tfprotov6.ValidateActionConfigRequest{ActionType: name, Config: config})
+	require.NoError(t, err)
+	if len(valid.Diagnostics) > 0 {
+		return valid.Diagnostics
+	}
+	configure(t, h.server, h.provider)
+	planned, err := actions.PlanAction(ctx, &tfprotov6.PlanActionRequest{ActionType: name, Config: config})
 	require.NoError(t, err)
 	return planned.Diagnostics
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hashicorp/terraform-plugin-framework/action"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
@@ -31,9 +32,11 @@ type Command struct {
 func New(p provider.Provider, command Command) tfprotov6.ProviderServer {
 	framework := providerserver.NewProtocol6(p)()
 	lists, _ := framework.(tfprotov6.ListResourceServer)
+	actions, _ := framework.(tfprotov6.ActionServer)
 	return &server{
 		ProviderServer:     framework,
 		ListResourceServer: lists,
+		ActionServer:       actions,
 		command:            command,
 		claims:             claims{objects: map[string]bool{}, deletes: map[string]bool{}},
 		schemas:            sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
@@ -44,6 +47,7 @@ func New(p provider.Provider, command Command) tfprotov6.ProviderServer {
 type server struct {
 	tfprotov6.ProviderServer
 	tfprotov6.ListResourceServer
+	tfprotov6.ActionServer
 
 	command Command
 	schemas func() map[string]typed
@@ -59,8 +63,8 @@ type typed interface {
 	TypeAtTerraformPath(context.Context, *tftypes.AttributePath) (attr.Type, error)
 }
 
-// schemasOf returns the schemas of all resources and data sources by name; data sources
-// have a prefix of their own.
+// schemasOf returns the schemas of all resources, data sources and actions by name; data sources
+// and actions have a prefix of their own.
 func schemasOf(ctx context.Context, p provider.Provider) map[string]typed {
 	schemas := map[string]typed{}
 	var of provider.MetadataResponse
@@ -81,10 +85,20 @@ func schemasOf(ctx context.Context, p provider.Provider) map[string]typed {
 		d.Schema(ctx, datasource.SchemaRequest{}, &s)
 		schemas[dataPrefix+meta.TypeName] = s.Schema
 	}
+	if with, ok := p.(provider.ProviderWithActions); ok {
+		for _, create := range with.Actions(ctx) {
+			a := create()
+			var meta action.MetadataResponse
+			a.Metadata(ctx, action.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
+			var s action.SchemaResponse
+			a.Schema(ctx, action.SchemaRequest{}, &s)
+			schemas[actionPrefix+meta.TypeName] = s.Schema
+		}
+	}
 	return schemas
 }
 
-const dataPrefix = "data."
+const dataPrefix, actionPrefix = "data.", "action."
 
 // onlyOf returns the objects of the types of resources that are each for one, which another type may
 // be for as well.
@@ -122,6 +136,14 @@ func (s *server) ValidateDataResourceConfig(ctx context.Context, req *tfprotov6.
 		return &tfprotov6.ValidateDataResourceConfigResponse{Diagnostics: wrong}, nil
 	}
 	return s.ProviderServer.ValidateDataResourceConfig(ctx, req)
+}
+
+// ValidateActionConfig does the same for actions.
+func (s *server) ValidateActionConfig(ctx context.Context, req *tfprotov6.ValidateActionConfigRequest) (*tfprotov6.ValidateActionConfigResponse, error) {
+	if wrong := s.wrongValues(ctx, actionPrefix+req.ActionType, req.Config); len(wrong) > 0 {
+		return &tfprotov6.ValidateActionConfigResponse{Diagnostics: wrong}, nil
+	}
+	return s.ActionServer.ValidateActionConfig(ctx, req)
 }
 
 // ConfigureProvider begins a walk of Terraform's graph.

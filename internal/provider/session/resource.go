@@ -75,6 +75,11 @@ func (s *Session) LabelRights(ctx context.Context) diag.Diagnostics {
 	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.NodeLabels(ctx, client) })
 }
 
+// EvictionRights asks whether the kubeconfig's user may cordon nodes and evict their pods, like [Session.Rights].
+func (s *Session) EvictionRights(ctx context.Context) diag.Diagnostics {
+	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.Evictions(ctx, client) })
+}
+
 func (s *Session) rights(missing func(*kube.Client) []preflight.Finding) (diags diag.Diagnostics) {
 	client, err := s.Kube()
 	if err != nil || s.Ledger.Applying() {

@@ -253,6 +253,8 @@ const (
 	// on node pools of the cloud.
 	SettingsAnnotation = "gpuplan.dev/settings"
 	SettingsTag        = SettingsAnnotation
+	// TensorBoardAnnotation on a job says which TensorBoard it has, as JSON.
+	TensorBoardAnnotation = "gpuplan.dev/tensorboard"
 )
 
 // The node agent's publications.
@@ -288,6 +290,8 @@ const (
 	ArenaRequestGPUsAnnotation = "requestGPUsOfJobOwner"
 	ArenaChartLabel            = "chart"
 	ArenaHeritageLabel         = "heritage"
+	// ArenaRoleLabel is "tensorboard" on the objects of one.
+	ArenaRoleLabel = "role"
 	// ArenaMPIGroupLabel, ArenaMPIJobLabel and ArenaMPIRoleLabel are on the pods of MPI jobs.
 	ArenaMPIGroupLabel = "group_name"
 	ArenaMPIJobLabel   = "mpi_job_name"

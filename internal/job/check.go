@@ -88,6 +88,8 @@ func (s Spec) checkJob(add report) {
 		add("", "suspend", "Kueue suspends a job with the label %s until it lets it start: leave suspend out, or the label", contract.KueueQueueLabel)
 	}
 	s.checkPods(add)
+	s.checkCodeSync(add)
+	s.checkTensorBoard(add)
 	s.checkProcesses(add)
 	s.checkBatch(add)
 	s.checkJobSet(add)

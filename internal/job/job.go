@@ -124,6 +124,10 @@ type Spec struct {
 	SharedMemory resource.Quantity
 	// Volumes by name.
 	Volumes map[string]Volume
+	// CodeSync fetches code into each replica, nil for none.
+	CodeSync *CodeSync
+	// TensorBoard shows what the job logs, nil for none.
+	TensorBoard *TensorBoard
 	// RDMADefaults sets NCCL up in a job with a role that asks for RDMA, where Env does not, and lets such roles lock memory.
 	RDMADefaults bool
 	// Port is the TCP port of a PyTorch master; 0 means 23456. With HostNetwork the workers declare the next one.
@@ -222,6 +226,8 @@ func (s Spec) Complete() Spec {
 		s.Port = contract.PyTorchPort
 	}
 	s.completeRDMA()
+	s.completeCodeSync()
+	s.completeTensorBoard()
 	if s.ProcessesPerNode == "" && s.Framework == PyTorch {
 		s.ProcessesPerNode = autoProcesses
 	}
@@ -276,6 +282,8 @@ func (s Spec) Brief() Spec {
 	if s.ProcessesPerNode == implied.ProcessesPerNode {
 		s.ProcessesPerNode = ""
 	}
+	s.briefCodeSync()
+	s.briefTensorBoard()
 	if s.Gang {
 		s.briefMinima()
 	}

@@ -42,6 +42,7 @@ func specOf(o *object, framework Framework) Spec {
 		RDMADefaults:            true, // unless a role lacks them
 		Owner:                   o.Labels[contract.OwnerLabel],
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",
+		TensorBoard:             parseTensorBoard(o.Annotations),
 		Labels:                  users(framework, o.Labels),
 		Annotations:             users(framework, o.Annotations),
 	}
@@ -125,6 +126,7 @@ func (s *Spec) parseTemplate(replica replicaSpec) {
 		s.ImagePullPolicy = pod.Containers[0].ImagePullPolicy
 	}
 	s.parseStorage(pod)
+	s.CodeSync = parseCodeSync(pod)
 	if pools := poolsOf(pod.Affinity); pools != nil {
 		s.Pools = pools
 	}

@@ -35,7 +35,7 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 			Namespace:   s.Namespace,
 			Name:        s.Name,
 			Labels:      merge(s.Labels, ours, s.arenaLabels()),
-			Annotations: merge(s.Annotations, s.arenaAnnotations(), s.queueAnnotations(), s.plannedAnnotations()),
+			Annotations: merge(s.Annotations, s.arenaAnnotations(), s.queueAnnotations(), s.plannedAnnotations(), s.tensorBoardAnnotations()),
 		},
 		Spec: objectSpec{RunPolicy: runPolicy{
 			CleanPodPolicy:          s.CleanPodPolicy,
@@ -112,6 +112,7 @@ func (s Spec) replicaSpec(role string, ours map[string]string) replicaSpec {
 		ServiceAccountName: s.ServiceAccount,
 		Volumes:            volumes,
 	}
+	s.syncCode(&spec, r)
 	for _, name := range s.ImagePullSecrets {
 		spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}

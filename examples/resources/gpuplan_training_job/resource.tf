@@ -74,6 +74,22 @@ resource "gpuplan_training_job" "rl" {
   }
 }
 
+# The code comes from a repository, and TensorBoard shows what the job logs.
+resource "gpuplan_training_job" "resnet" {
+  name        = "resnet"
+  framework   = "pytorch"
+  image       = "registry.cn-hangzhou.aliyuncs.com/example/pytorch:1"
+  working_dir = "/workspace"
+  command     = ["torchrun", "code/resnet/train.py", "--logs", "/logs/resnet"]
+  pools       = [gpuplan_node_pool.v100.capacity]
+
+  code_sync   = { source = "git", url = "https://git.example.com/team/resnet.git", revision = "v1.2", secret = "git" }
+  volumes     = { logs = { claim = "logs", mount_path = "/logs" } }
+  tensorboard = { log_dir = "/logs/resnet", service_type = "ClusterIP" }
+
+  roles = { worker = { replicas = 2, gpus = 1 } }
+}
+
 # A part of one GPU, as a Job of Kubernetes: 2 GiB of its memory and 30 % of its compute power.
 resource "gpuplan_training_job" "sample" {
   name      = "cuda-sample"

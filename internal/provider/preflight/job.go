@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -95,10 +96,16 @@ func JobChange(ctx context.Context, client *kube.Client, before, after job.Spec)
 	if before.Arena != after.Arena {
 		needed = slices.Concat(needed, onCore(after, "pods", "patch"), onCore(after, "configmaps", configMapVerbs...))
 	}
+	if before.TensorBoard != nil || after.TensorBoard != nil {
+		needed = slices.Concat(needed, onTensorBoard(after))
+	}
 	c := &check{Client: client, ctx: ctx, spec: after}
 	c.findings = lacking(ctx, client, needed)
 	if !before.Arena {
 		c.takenFromArena()
+	}
+	if before.TensorBoard == nil {
+		c.takenFromTensorBoard()
 	}
 	return c.findings
 }
@@ -109,7 +116,16 @@ func rights(spec job.Spec) []kube.Right {
 	if spec.Arena {
 		needed = slices.Concat(needed, onCore(spec, "configmaps", configMapVerbs...))
 	}
+	if spec.TensorBoard != nil {
+		needed = slices.Concat(needed, onTensorBoard(spec))
+	}
 	return needed
+}
+
+// onTensorBoard are the rights on what shows what the job logs.
+func onTensorBoard(spec job.Spec) []kube.Right {
+	verbs := []string{"get", "create", "patch", "delete"}
+	return slices.Concat(inNamespace(spec, appsv1.GroupName, "deployments", verbs), onCore(spec, "services", verbs...))
 }
 
 // configMapVerbs are what it takes to tell arena of a job, and that there is none any more.

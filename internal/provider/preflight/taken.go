@@ -23,6 +23,7 @@ func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
 
 func (c *check) taken() {
 	c.takenFromArena()
+	c.takenFromTensorBoard()
 	switch c.spec.Framework {
 	case job.MPI:
 		c.takenFromMPI()
@@ -57,6 +58,26 @@ func (c *check) takenFromArena() {
 		c.add("arena_compatible", "ConfigMap exists already", "arena knows job %[1]s by a ConfigMap %[2]s, and there is one of that name that is not the job's%[3]s: it stays as it is, and arena would not know the job. "+
 			"Choose another name for the job, delete the ConfigMap if nobody needs it, or leave arena_compatible out.",
 			c.spec.ID(), config.Name, job.Whose(config.OwnerReferences))
+	}
+}
+
+// takenFromTensorBoard looks for a Deployment or a Service of others where those of the job's TensorBoard would be.
+func (c *check) takenFromTensorBoard() {
+	if c.spec.TensorBoard == nil {
+		return
+	}
+	name := c.spec.TensorBoardName()
+	add := func(kind string, object metav1.Object) {
+		if c.foreign(object) {
+			c.add("tensorboard", kind+" exists already", "The TensorBoard of job %[1]s is a %[2]s %[3]s, and there is one of that name that is not the job's%[4]s: it stays as it is. "+
+				"Choose another name for the job, delete the %[2]s if nobody needs it, or leave tensorboard out.", c.spec.ID(), kind, name, job.Whose(object.GetOwnerReferences()))
+		}
+	}
+	if deployment, err := c.Typed.AppsV1().Deployments(c.spec.Namespace).Get(c.ctx, name, metav1.GetOptions{}); err == nil {
+		add("Deployment", deployment)
+	}
+	if service, err := c.Typed.CoreV1().Services(c.spec.Namespace).Get(c.ctx, name, metav1.GetOptions{}); err == nil {
+		add("Service", service)
 	}
 }
 

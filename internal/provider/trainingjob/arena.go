@@ -26,31 +26,12 @@ func tellArena(ctx context.Context, client *kube.Client, spec job.Spec, uid k8st
 	if err != nil {
 		return err
 	}
-	live, err := client.Get(ctx, configMaps, spec.Namespace, spec.ArenaName())
-	switch {
-	case kube.IsNotFound(err):
-	case err != nil:
-		return err
-	case !spec.Owns(live.GetOwnerReferences()):
-		return fmt.Errorf("ConfigMap %s/%s is not the job's%s, and stays as it is: delete it if nobody needs it, or give the job another name",
-			spec.Namespace, spec.ArenaName(), job.Whose(live.GetOwnerReferences()))
-	default:
-		configMap.SetUID(live.GetUID())
-	}
-	_, err = client.Apply(ctx, configMap)
-	return err
+	return applyOwned(ctx, client, spec, configMap)
 }
 
 // forgetArena deletes arena's ConfigMap of the job, and none of someone else.
 func forgetArena(ctx context.Context, client *kube.Client, spec job.Spec) error {
-	live, err := client.Get(ctx, configMaps, spec.Namespace, spec.ArenaName())
-	switch {
-	case kube.IsNotFound(err) || err == nil && !spec.Owns(live.GetOwnerReferences()):
-		return nil
-	case err != nil:
-		return err
-	}
-	return client.DeleteObject(ctx, live)
+	return deleteOwned(ctx, client, spec, configMaps, spec.ArenaName())
 }
 
 // switchArena makes a job that exists known to arena, or not any more: its pods run on,

@@ -25,6 +25,8 @@ func explicit() job.Spec {
 		Roles:       map[string]job.Role{"worker": {Replicas: 2, Image: "a", GPUs: 1, RDMA: true}, "master": {Replicas: 1, Image: "b", GPUs: 1}},
 		Volumes:     map[string]job.Volume{"data": {Claim: "a", MountPath: "/data"}},
 		Tolerations: []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}},
+		CodeSync:    &job.CodeSync{Source: "git", URL: "a", Branch: "b", Revision: "c", Image: "d", Secret: "e"},
+		TensorBoard: &job.TensorBoard{LogDir: "/a", Image: "b", ServiceType: "ClusterIP"},
 	}
 }
 
@@ -44,6 +46,14 @@ func TestEveryFieldOfAJobIsAnAttribute(t *testing.T) {
 		volume := s.Volumes["data"]
 		return &volume
 	}, func(s *job.Spec, volume job.Volume) { s.Volumes["data"] = volume })
+	eachField(t, "code ", nil, func(s *job.Spec) *job.CodeSync {
+		sync := *s.CodeSync
+		return &sync
+	}, func(s *job.Spec, sync job.CodeSync) { s.CodeSync = &sync })
+	eachField(t, "tensorboard ", nil, func(s *job.Spec) *job.TensorBoard {
+		board := *s.TensorBoard
+		return &board
+	}, func(s *job.Spec, board job.TensorBoard) { s.TensorBoard = &board })
 	eachField(t, "toleration ", []string{"TolerationSeconds"}, func(s *job.Spec) *corev1.Toleration {
 		return &s.Tolerations[0]
 	}, func(*job.Spec, corev1.Toleration) {})

@@ -275,6 +275,8 @@ var podAttributes = []jobAttribute{
 		},
 		property: volumesProperty,
 	},
+	codeSyncAttribute,
+	tensorBoardAttribute,
 	{
 		name: "port",
 		schema: schema.Int32Attribute{

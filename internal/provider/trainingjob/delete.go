@@ -26,6 +26,9 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 		Framework: job.Framework(m.Framework.ValueString()),
 		Arena:     m.ArenaCompatible.ValueBool(),
 	}
+	if !m.TensorBoard.IsNull() {
+		spec.TensorBoard = &job.TensorBoard{}
+	}
 	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	switch {
 	case absent(err):
@@ -48,9 +51,25 @@ func (r *trainingJob) discard(ctx context.Context, client *kube.Client, spec job
 	return nil
 }
 
-// remove deletes the job's object, nil for none, and no other one of its name, with its pods and arena's
-// ConfigMap, and waits until they are gone.
+// remove deletes the job's object, nil for none, and no other one of its name, with its pods, arena's
+// ConfigMap and TensorBoard, and waits until they are gone.
 func remove(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured) error {
+	if err := removeJob(ctx, client, spec, live); err != nil {
+		return err
+	}
+	if spec.TensorBoard != nil {
+		if err := hideTensorBoard(ctx, client, spec); err != nil {
+			return err
+		}
+	}
+	if !spec.Arena {
+		return nil
+	}
+	return forgetArena(ctx, client, spec)
+}
+
+// removeJob deletes the job's object with its pods.
+func removeJob(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured) error {
 	if live != nil {
 		if err := client.DeleteObject(ctx, live); err != nil {
 			return err
@@ -64,11 +83,5 @@ func remove(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	case spec.Framework == job.Batch: // another Job of that name may be there by now
 		pods = labels.Set{batchv1.ControllerUidLabel: string(live.GetUID())}
 	}
-	if err := client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, pods.String()); err != nil {
-		return err
-	}
-	if !spec.Arena {
-		return nil
-	}
-	return forgetArena(ctx, client, spec)
+	return client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, pods.String())
 }

@@ -32,6 +32,10 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 		diags.AddAttributeWarning(path.Root("arena_compatible"), "Job was created, but arena does not know it", session.Sentence(err)+
 			" The job goes on. To tell arena of it, apply arena_compatible = false, and then true again.")
 	}
+	if err := showTensorBoard(alive, client, spec, obj.GetUID()); err != nil {
+		diags.AddAttributeWarning(path.Root("tensorboard"), "Job was created, but its TensorBoard was not", session.Sentence(err)+
+			" The job goes on. The next plan makes what is missing.")
+	}
 	last, err := r.wait(ctx, client, spec, m.WaitFor.ValueString(), m.expected(ctx, asPlanned))
 	if kube.IsNotFound(err) && m.mayBeCleanedUp() {
 		m.Status = types.StringValue(phaseCleanedUp)

@@ -39,6 +39,8 @@ type model struct {
 	ImagePullPolicy         types.String   `tfsdk:"image_pull_policy"`
 	SharedMemory            types.String   `tfsdk:"shared_memory"`
 	Volumes                 types.Map      `tfsdk:"volumes"`
+	CodeSync                types.Object   `tfsdk:"code_sync"`
+	TensorBoard             types.Object   `tfsdk:"tensorboard"`
 	Port                    types.Int32    `tfsdk:"port"`
 	RDMADefaults            types.Bool     `tfsdk:"rdma_defaults"`
 	ProcessesPerNode        types.String   `tfsdk:"nproc_per_node"`

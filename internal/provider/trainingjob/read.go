@@ -60,6 +60,10 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	}
 	diags.Append(m.drift(ctx, obj)...)
 	m.Placed = placed(m.ID, existsMark)
+	named := job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName(), Framework: job.Framework(m.Framework.ValueString())}
+	if err := m.seeTensorBoard(ctx, client, named); err != nil {
+		return false, diags, err
+	}
 	_, more := r.refresh(ctx, m, obj)
 	diags.Append(more...)
 	if diags.Append(r.nameNodes(ctx, m, obj)...); diags.HasError() {
@@ -69,7 +73,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 		m.Status = types.StringValue(phaseDeleting)
 	}
 	r.NoteStamp(m, obj.GetLabels()[contract.OwnerLabel], imported)
-	r.Session.Ledger.Own(object(job.Spec{Namespace: obj.GetNamespace(), Name: obj.GetName()}))
+	r.Session.Ledger.Own(object(named))
 	return true, diags, nil
 }
 

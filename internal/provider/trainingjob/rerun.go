@@ -141,6 +141,9 @@ func (a *rerunJob) run(ctx context.Context, client *kube.Client, m rerunModel, s
 	if err := tellArena(ctx, client, spec, created.GetUID()); err != nil {
 		return fmt.Errorf("job %s runs, but arena does not know it: %w", spec.ID(), err)
 	}
+	if err := showTensorBoard(ctx, client, spec, created.GetUID()); err != nil {
+		return fmt.Errorf("job %s runs, but its TensorBoard does not: %w", spec.ID(), err)
+	}
 	last, err := r.wait(ctx, client, spec, m.WaitFor.ValueString(), 0)
 	if err != nil {
 		return fmt.Errorf("job %s was created again, and goes on as it is: %w", spec.ID(), err)

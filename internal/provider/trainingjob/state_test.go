@@ -55,7 +55,9 @@ func specs() map[string]job.Spec {
 			Labels: map[string]string{"team": "vision"}, Annotations: map[string]string{"note": "x"},
 			ServiceAccount: "trainer", ImagePullSecrets: []string{"registry"}, SharedMemory: resource.MustParse("16Gi"),
 			ImagePullPolicy: corev1.PullNever, ProcessesPerNode: "2", RDMADefaults: true,
-			Volumes: map[string]job.Volume{"data": {Claim: "imagenet", MountPath: "/data", ReadOnly: true}, "out": {Claim: "out", MountPath: "/out"}},
+			CodeSync:    &job.CodeSync{Source: job.CodeSyncGit, URL: "https://example.com/train.git", Branch: "main", Revision: "v1", Secret: "git"},
+			TensorBoard: &job.TensorBoard{LogDir: "/out/run", ServiceType: corev1.ServiceTypeClusterIP},
+			Volumes:     map[string]job.Volume{"data": {Claim: "imagenet", MountPath: "/data", ReadOnly: true}, "out": {Claim: "out", MountPath: "/out"}},
 			Roles: map[string]job.Role{
 				"worker": {Replicas: 3, Image: "a", MemoryGiB: 4, CorePercent: 25, CPU: resource.MustParse("500m"), Memory: resource.MustParse("8Gi"), RDMA: true},
 			},

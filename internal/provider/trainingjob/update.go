@@ -91,6 +91,9 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		// The job's own label, by which the next plan tells whether arena knows it, comes last.
 		err = switchArena(ctx, client, spec, live.GetUID())
 	}
+	if err == nil {
+		err = switchTensorBoard(ctx, client, before, spec, live.GetUID())
+	}
 	var obj *unstructured.Unstructured
 	if err == nil {
 		obj, err = submit(ctx, client, spec, live, notes)

@@ -20,6 +20,8 @@ resource "gpuplan_scheduler" "this" { image = "local/scheduler:test" }
 resource "gpuplan_training_job" "mpi" {
   name             = "vgg16"
   framework        = "mpi"
+  code_sync        = { source = "git", url = "https://git.example.com/team/vgg16.git", revision = "v1" }
+  tensorboard      = { log_dir = "oss://logs/vgg16" }
   image            = var.image
   command          = ["sh", "-c", "mpirun -np 4 python train.py"]
   pools            = [gpuplan_node_pool.v100.capacity]

@@ -47,6 +47,8 @@ import (
 type Command struct {
 	// Targets means that Terraform visits a part of the configuration only.
 	Targets bool
+	// Applies means that it is `terraform apply`, whose second walk nothing tells from its first.
+	Applies bool
 	// Tests means that it is `terraform test`.
 	Tests bool
 	// Siblings are the other processes of this provider that it runs, nil for none.
@@ -123,7 +125,7 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.command.Targets}
+	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.command.Targets, Applies: p.command.Applies}
 	settings.Unknown = readAll([]setting{
 		{session.Region, c.Region, &settings.Region},
 		{session.ClusterID, c.ClusterID, &settings.ClusterID},

@@ -31,6 +31,10 @@ func Targets() bool { return targets(arguments(os.Getppid()), os.Getenv) }
 // parent's arguments cannot be read, it is false.
 func Tests() bool { return nameOf(arguments(os.Getppid())) == "test" }
 
+// Applies reports whether the command is `terraform apply`, which walks the configuration twice. Where the parent's arguments
+// cannot be read, it is false.
+func Applies() bool { return nameOf(arguments(os.Getppid())) == "apply" }
+
 func targets(args []string, env func(string) string) bool {
 	name := nameOf(args)
 	return slices.ContainsFunc(withEnvironment(args, name, env), func(arg string) bool {

@@ -12,12 +12,12 @@ import (
 
 // Await waits, for a job that was just planned, while jobs fit only without others of this configuration that no visit has
 // decided about: as long as visits come, and for patience after the last one. What is open then it says, because a job that
-// is in no state is never visited. One caller at a time waits, for all that were planned, since Terraform has few visits
+// is in no state is never visited. The walk of an apply visits only what changes, and says nothing of that. One caller at a time waits, for all that were planned, since Terraform has few visits
 // under way; it says nothing to others.
 func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.awaiting || l.live == nil || l.applying || l.part {
+	if l.awaiting || l.live == nil || l.applying || l.part || l.mayApply {
 		return nil
 	}
 	l.awaiting = true

@@ -57,6 +57,7 @@ type Ledger struct {
 	starts    starts
 	devices   devices
 	awaiting  bool            // a caller waits for visits
+	mayApply  bool            // the walk may be one that visits only what changes
 	missed    map[string]bool // jobs that no visit has decided about for so long that none is waited for
 	next      chan struct{}   // closed by the next visit, nil when none waits
 }
@@ -436,6 +437,21 @@ func (l *Ledger) ExpectPart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.part = true
+}
+
+// ExpectApply records that the walk may be one in which Terraform carries a plan out: it visits only what changes
+// then, and reads nothing before.
+func (l *Ledger) ExpectApply() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mayApply = true
+}
+
+// Refreshed records that the walk reads what is in the state: it makes a plan.
+func (l *Ledger) Refreshed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mayApply = false
 }
 
 // Own records that an object of that ID is in Terraform's state.

@@ -1442,6 +1442,8 @@ func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
 		"one goes meanwhile":                      {meanwhile: leave("default/mine"), patience: ever},
 		"one stays, which is said with its visit": {meanwhile: keep("default/mine"), patience: ever},
 		"Terraform replaces it":                   {visits: []visit{keep("default/new")}, want: []string{"error NeedsOthers default/new"}},
+		"in the walk of an apply":                 {visits: []visit{applies}},
+		"before an apply that makes its own plan": {visits: []visit{applies, reads}, want: []string{said}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := ledger.New()
@@ -1468,6 +1470,17 @@ func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
 			assert.Empty(t, l.Await(t.Context(), "default/new", ever), "it is said once, and not waited for again")
 		})
 	}
+}
+
+// applies makes the walk one of an apply, reads has it read what is in the state first.
+func applies(l *ledger.Ledger) []ledger.Finding {
+	l.ExpectApply()
+	return nil
+}
+
+func reads(l *ledger.Ledger) []ledger.Finding {
+	l.Refreshed()
+	return nil
 }
 
 func unchecked(j ledger.Job) ledger.Job { return checked(j, ledger.Ignore) }

@@ -115,6 +115,7 @@ func Warnings(diags diag.Diagnostics) (all diag.Diagnostics) {
 // Read refreshes the state. What cannot be asked before apply stays as it is. States that earlier
 // versions wrote get their identity here.
 func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
+	r.Session.Ledger.Refreshed()
 	var m M
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
 	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {

@@ -88,6 +88,8 @@ type Settings struct {
 	UserAgent string
 	// Targets means that Terraform visits a part of the configuration only.
 	Targets bool
+	// Applies means that this may be the walk in which Terraform carries a plan out.
+	Applies bool
 	// Unknown are the attributes whose values are unknown until apply.
 	Unknown []string
 }
@@ -112,6 +114,9 @@ func New(s Settings) *Session {
 		Ledger:   ledger.New(),
 		acs:      sync.OnceValues(s.newACS),
 		kube:     sync.OnceValues(s.newKube),
+	}
+	if s.Applies {
+		session.Ledger.ExpectApply()
 	}
 	if s.Targets {
 		session.Ledger.ExpectPart()

@@ -63,7 +63,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	client, err := kube.New(platform.Config(t))
 	require.NoError(t, err)
 	core := client.Typed.CoreV1()
-	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting"} {
+	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting", "bare"} {
 		labels := map[string]string{}
 		if name == "strict" {
 			labels["pod-security.kubernetes.io/enforce"] = "baseline"
@@ -89,6 +89,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for name, hard := range map[string]corev1.ResourceList{
+		"bare": {corev1.ResourceServices: quantity.MustParse("1"), "count/configmaps": quantity.MustParse("0"), "count/jobs.batch": quantity.MustParse("0")},
 		"full": {corev1.ResourcePods: quantity.MustParse("0")}, "small": {"requests.aliyun.com/gpu": quantity.MustParse("3")},
 		"busy": {corev1.ResourcePods: quantity.MustParse("2"), corev1.ResourceRequestsCPU: quantity.MustParse("64")},
 	} {
@@ -127,13 +128,13 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	await := func(check func() bool) { // controllers fill in what admission needs
 		require.Eventually(t, check, time.Minute, 50*time.Millisecond)
 	}
-	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting"} {
+	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting", "bare"} {
 		await(func() bool {
 			_, err := core.ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
 			return err == nil
 		})
 	}
-	for _, name := range []string{"full", "small", "busy", "scoped", "lasting"} {
+	for _, name := range []string{"full", "small", "busy", "scoped", "lasting", "bare"} {
 		await(func() bool {
 			quotas, err := core.ResourceQuotas(name).List(t.Context(), metav1.ListOptions{})
 			return err == nil && !slices.ContainsFunc(quotas.Items, func(q corev1.ResourceQuota) bool { return len(q.Status.Hard) == 0 })
@@ -217,6 +218,19 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		"quota for best effort":     {func(s *job.Spec) { s.Namespace = "scoped" }, []string{"roles: The namespace's quota is too small: The pods that job scoped/j needs ask for 2 of pods together, and the ResourceQuota scoped/bare allows 1"}},
 		"quota for what lasts":      {workers("lasting", 2, 0), []string{"roles: The namespace's quota is too small: The pods that job lasting/j needs ask for 2 of pods together, and the ResourceQuota lasting/lasting allows 1"}},
 		"a launcher":                {func(s *job.Spec) { s.Framework = job.MPI }, nil},
+		"quota for Services": {
+			func(s *job.Spec) { s.Namespace = "bare" },
+			[]string{"roles: The namespace's quota is too small: Beside the pods of job bare/j its operator makes 2 of services, and the ResourceQuota bare/none allows 1, of which 0 is used: it cannot, and the job does not get far. Raise the quota"},
+		},
+		"quota for ConfigMaps": {
+			func(s *job.Spec) { s.Namespace, s.Framework = "bare", job.MPI },
+			[]string{"roles: The namespace's quota is too small: Beside the pods of job bare/j its operator makes 1 of count/configmaps, and the ResourceQuota bare/none allows 0"},
+		},
+		"quota for child Jobs": {
+			func(s *job.Spec) { s.Namespace, s.Framework = "bare", job.JobSet },
+			[]string{"roles: The namespace's quota is too small: Beside the pods of job bare/j its operator makes 1 of count/jobs.batch, and the ResourceQuota bare/none allows 0"},
+		},
+		"no quota for Jobs of its own": {func(s *job.Spec) { s.Namespace = "bare"; s.Framework = job.Batch }, []string{"warning framework: No quota now"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := plain()

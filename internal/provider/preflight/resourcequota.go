@@ -10,44 +10,70 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 )
 
 // noQuota is the headline of what the dry run of one pod says of a ResourceQuota.
 const noQuota = "No quota now"
 
-// resourceQuotas holds what the pods that a gang needs ask for together against the namespace's
-// ResourceQuotas: the dry run is of one pod.
+// resourceQuotas holds what the pods that a gang needs ask for together, and what the operator makes beside
+// pods, against the namespace's ResourceQuotas: the dry run is of one pod.
 func (c *check) resourceQuotas() {
-	pods, err := c.spec.Pods()
-	if err != nil || !c.spec.Gang {
-		return
-	}
 	quotas, err := c.Typed.CoreV1().ResourceQuotas(c.spec.Namespace).List(c.ctx, metav1.ListOptions{})
 	if err != nil {
 		return
 	}
-	pods = c.Admission.Admit(pods)
+	pods, err := c.spec.Pods()
+	if err != nil {
+		return
+	}
+	pods, made := c.Admission.Admit(pods), c.made()
 	for _, quota := range quotas.Items {
 		for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
-			if asked := c.needed(pods, &quota, name); !asked.IsZero() {
-				c.resourceQuota(&quota, name, asked)
+			if asked := c.needed(pods, &quota, name); c.spec.Gang && !asked.IsZero() {
+				c.resourceQuota(&quota, name, "The pods that job %s needs ask for %s of %s together", "the job never starts", asked)
+			}
+			if made[name] > 0 {
+				c.resourceQuota(&quota, name, "Beside the pods of job %s its operator makes %s of %s", "it cannot, and the job does not get far", *quantity.NewQuantity(made[name], quantity.DecimalSI))
 			}
 		}
 	}
 }
 
-func (c *check) resourceQuota(quota *corev1.ResourceQuota, name corev1.ResourceName, asked quantity.Quantity) {
+// made is how many objects the operator makes beside pods, by the names that quotas have for them.
+func (c *check) made() map[corev1.ResourceName]int64 {
+	made := map[corev1.ResourceName]int64{}
+	for _, object := range c.spec.Needs() {
+		switch {
+		case object.Kind == "Service":
+			made[corev1.ResourceServices]++
+			made["count/services"]++
+		case object.Kind == contract.BatchJobKind && c.spec.Framework != job.Batch: // that one is the job itself
+			made["count/jobs.batch"]++
+		}
+	}
+	if c.spec.Framework == job.MPI {
+		made[corev1.ResourceConfigMaps]++
+		made["count/configmaps"]++
+	}
+	return made
+}
+
+// resourceQuota holds an amount against one limit; asking says of whom it is, by the job, the amount and the resource, and
+// otherwise what comes of it where there is never enough.
+func (c *check) resourceQuota(quota *corev1.ResourceQuota, name corev1.ResourceName, asking, otherwise string, asked quantity.Quantity) {
 	hard, used := quota.Spec.Hard[name], quota.Status.Used[name]
 	sum := asked.DeepCopy()
 	sum.Add(used)
 	said := func(f Finding) bool { return f.Summary == noQuota }
-	what := fmt.Sprintf("The pods that job %s needs ask for %s of %s together, and the ResourceQuota %s/%s allows %s, of which %s is used",
+	what := fmt.Sprintf(asking+", and the ResourceQuota %s/%s allows %s, of which %s is used",
 		c.spec.ID(), asked.String(), name, quota.Namespace, quota.Name, hard.String(), used.String())
 	switch {
 	case asked.Cmp(hard) > 0:
 		c.findings = slices.DeleteFunc(c.findings, said)
-		c.add("roles", "The namespace's quota is too small", "%s: the job never starts. Raise the quota, or make the job smaller.", what)
+		c.add("roles", "The namespace's quota is too small", "%s: %s. Raise the quota, or make the job smaller.", what, otherwise)
 	case sum.Cmp(hard) > 0 && !slices.ContainsFunc(c.findings, said):
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: "roles", Summary: noQuota,
 			Detail: what + ": the job waits until there is room in the namespace's ResourceQuota."})

@@ -53,7 +53,7 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 	clientcmd.BindOverrideFlags(&a.overrides, flags, names)
 
 	why := a.subcommand("why NAME", "Say why a gang waits, or where it runs", a.why, "text", "json")
-	why.Long = "Say why a gang waits: what it asks for, how many members fit where and what stops\nthe next one, what would make it fit, and the most that fits now.\nNAME is a gang, a job or a pod; a kind before it, as in pod/NAME, is ignored."
+	why.Long = "Say why a gang waits: what it asks for, how many members fit where and what stops\nthe next one, what would make it fit, and the most that fits now.\nNAME is a gang, a job or a pod: of another namespace as NAMESPACE/NAME, as gangs lists\nthem. A kind before it, as in pod/NAME, is left aside."
 	why.Args = cobra.ExactArgs(1)
 	fits := a.subcommand("fits NAME", "Say what would make a gang fit", a.fits, "text", "json")
 	fits.Long = "Say what would make a gang fit. Each of the changes was planned: with any one of\nthem the whole gang fits."
@@ -121,12 +121,15 @@ func (a *asker) read(ctx context.Context) (snapshot *clusterstate.Snapshot, arou
 	return snapshot, around, namespace, nil
 }
 
-// find answers for what a name stands for.
-func find(snapshot *clusterstate.Snapshot, around explain.Around, namespace, name string) ([]explain.Answer, error) {
-	name = name[strings.LastIndexByte(name, '/')+1:]
-	answers := explain.Find(snapshot, around, namespace, name)
+// find answers for what a text stands for.
+func (a *asker) find(snapshot *clusterstate.Snapshot, around explain.Around, namespace, text string) ([]explain.Answer, error) {
+	about, err := parseTarget(text, a.overrides.Context.Namespace, namespace)
+	if err != nil {
+		return nil, err
+	}
+	answers := explain.Find(snapshot, around, about.namespace, about.name)
 	if len(answers) == 0 {
-		return nil, fmt.Errorf("namespace %s has no gang, job or pod %q that asks for GPUs; see kubectl gpuplan gangs -A", namespace, name)
+		return nil, fmt.Errorf("namespace %s has no gang, job or pod %q that asks for GPUs; see kubectl gpuplan gangs -A", about.namespace, about.name)
 	}
 	return answers, nil
 }
@@ -141,8 +144,8 @@ func (a *asker) fits(snapshot *clusterstate.Snapshot, around explain.Around, nam
 }
 
 // each writes all answers to a name.
-func (a *asker) each(snapshot *clusterstate.Snapshot, around explain.Around, namespace, name string, write func(explain.Answer, io.Writer) error) error {
-	answers, err := find(snapshot, around, namespace, name)
+func (a *asker) each(snapshot *clusterstate.Snapshot, around explain.Around, namespace, text string, write func(explain.Answer, io.Writer) error) error {
+	answers, err := a.find(snapshot, around, namespace, text)
 	if err != nil {
 		return err
 	}

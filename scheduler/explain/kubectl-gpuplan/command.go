@@ -46,6 +46,7 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl gpuplan"},
 	}
 	root.SetOut(out)
+	root.CompletionOptions.DisableDefaultCmd = true // the shell completes kubectl, which runs kubectl_complete-gpuplan
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Path to the kubeconfig file")
 	names := clientcmd.RecommendedConfigOverrideFlags("")
@@ -54,16 +55,16 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 
 	why := a.subcommand("why NAME", "Say why a gang waits, or where it runs", a.why, "text", "json")
 	why.Long = "Say why a gang waits: what it asks for, how many members fit where and what stops\nthe next one, what would make it fit, and the most that fits now.\nNAME is a gang, a job or a pod: of another namespace as NAMESPACE/NAME, as gangs lists\nthem. A kind before it, as in pod/NAME, is left aside."
-	why.Args = cobra.ExactArgs(1)
+	why.Args, why.ValidArgsFunction = cobra.ExactArgs(1), a.complete(1, gangNames)
 	fits := a.subcommand("fits NAME", "Say what would make a gang fit", a.fits, "text", "json")
 	fits.Long = "Say what would make a gang fit. Each of the changes was planned: with any one of\nthem the whole gang fits."
-	fits.Args = cobra.ExactArgs(1)
+	fits.Args, fits.ValidArgsFunction = cobra.ExactArgs(1), a.complete(1, gangNames)
 	gangs := a.subcommand("gangs", "List the gangs, those that wait first", a.gangs, "text", "json")
 	gangs.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "List the gangs of all namespaces")
 	gpus := a.subcommand("map", "Show every GPU and who is on it", a.gpus, "table", "svg", "json")
 	without := a.subcommand("without NODE...", "Say who would lose a place without nodes", a.without, "text", "json")
 	without.Long = "Say which gangs would lose members if nodes went away, and whether these members\nwould fit on the nodes that are left. Nothing is drained."
-	without.Args = cobra.MinimumNArgs(1)
+	without.Args, without.ValidArgsFunction = cobra.MinimumNArgs(1), a.complete(0, nodeNames)
 	root.AddCommand(why, fits, gangs, gpus, without)
 	return root
 }
@@ -87,6 +88,9 @@ func (a *asker) subcommand(use, short string, ask question, forms ...string) *co
 		return ask(snapshot, around, namespace, args)
 	}}
 	c.Flags().StringVarP(&output, "output", "o", forms[0], "Form of the answer: "+strings.Join(forms, ", "))
+	if err := c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is defined above
+	}
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
@@ -55,8 +56,9 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// The answer is about the job of the namespace before the slash, and of no other.
-func TestAnswersForANamespaceBeforeTheName(t *testing.T) {
+// twoSweeps is a cluster with a pod sweep in the namespaces default and research.
+func twoSweeps(t *testing.T) *clusterstate.Snapshot {
+	t.Helper()
 	cache := clustercache.New()
 	for _, namespace := range []string{"default", "research"} {
 		cache.SetPod(&corev1.Pod{
@@ -66,13 +68,19 @@ func TestAnswersForANamespaceBeforeTheName(t *testing.T) {
 			}}},
 		})
 	}
+	return cache.Snapshot()
+}
+
+// The answer is about the job of the namespace before the slash, and of no other.
+func TestAnswersForANamespaceBeforeTheName(t *testing.T) {
+	snapshot := twoSweeps(t)
 	for text, want := range map[string]string{"sweep": "Pod default/sweep", "pod/sweep": "Pod default/sweep", "research/sweep": "Pod research/sweep"} {
 		var out strings.Builder
 		a := asker{out: &out}
-		require.NoError(t, a.fits(cache.Snapshot(), explain.Around{}, "default", []string{text}))
+		require.NoError(t, a.fits(snapshot, explain.Around{}, "default", []string{text}))
 		assert.Contains(t, out.String(), want, text)
 	}
 	a := asker{}
-	assert.EqualError(t, a.fits(cache.Snapshot(), explain.Around{}, "default", []string{"vision/sweep"}),
+	assert.EqualError(t, a.fits(snapshot, explain.Around{}, "default", []string{"vision/sweep"}),
 		`namespace vision has no gang, job or pod "sweep" that asks for GPUs; see kubectl gpuplan gangs -A`)
 }

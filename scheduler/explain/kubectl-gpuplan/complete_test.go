@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
+)
+
+// A shell completes kubectl, which runs a program of its own for each plugin; a completion that this
+// program generates of itself would take the place of kubectl's.
+func TestCompletionIsKubectls(t *testing.T) {
+	assert.ErrorContains(t, run(t, nil, "completion", "bash"), `unknown command "completion"`)
+
+	// The program stands for kubectl-gpuplan, and hands over what is typed, an empty last word included.
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kubectl-gpuplan"), []byte("#!/bin/sh\nprintf '[%s]' \"$@\"\n"), 0o755))
+	program := exec.CommandContext(t.Context(), "./kubectl_complete-gpuplan", "why", "")
+	program.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	typed, err := program.Output()
+	require.NoError(t, err)
+	assert.Equal(t, "[__complete][why][]", string(typed))
+
+	var out strings.Builder
+	require.NoError(t, run(t, &out, "__complete", ""))
+	for _, name := range []string{"why\t", "fits\t", "gangs\t", "map\t", "without\t"} {
+		assert.Contains(t, "\n"+out.String(), "\n"+name)
+	}
+	out.Reset()
+	require.NoError(t, run(t, &out, "__complete", "map", "-o", ""))
+	assert.Equal(t, "table\nsvg\njson\n:4\n", out.String())
+}
+
+// Gangs of other namespaces are suggested by the names that stand for them from here.
+func TestSuggestedGangs(t *testing.T) {
+	snapshot := twoSweeps(t)
+	assert.Equal(t, []string{"sweep", "research/sweep"}, gangNames(snapshot, explain.Around{}, "default"))
+	assert.Equal(t, []string{"default/sweep", "sweep"}, gangNames(snapshot, explain.Around{}, "research"))
+}
+
+// run runs the program without a cluster.
+func run(t *testing.T, out *strings.Builder, args ...string) error {
+	t.Helper()
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	if out == nil {
+		out = &strings.Builder{}
+	}
+	c := command(out)
+	c.SetErr(&strings.Builder{})
+	c.SetArgs(args)
+	return c.ExecuteContext(t.Context())
+}

@@ -238,6 +238,53 @@ func TestWaitingMembersOfAnElasticGang(t *testing.T) {
 	}
 }
 
+// Of a gang whose workers run the answer says what its launcher waits for: quota here, by the planner's word
+// where no scheduler has written any, and a claim that is missing.
+func TestWaitingLauncher(t *testing.T) {
+	for name, test := range map[string]struct {
+		change       func(*corev1.Pod)
+		because      string
+		fix, listing string
+	}{
+		"quota": {
+			change:  says("0 of 1 member fits: quota root/team: max of cpu is 4.", noon.Add(-5*time.Minute)),
+			because: "because quota root/team: max of cpu is 4, 2 is used and 3 is asked for",
+			fix:     "Its launcher-0 would start with any one of these, each of them planned\n  1. quota max 5 (now 4) of cpu for root/team",
+			listing: "default/bert   Running  2/2      0         5m     launcher-0 waits, because 0 of 1 member fits: quota root/team: max of cpu is 4\n",
+		},
+		"gate": {
+			change:  func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}} },
+			because: "because pod bert-launcher has the scheduling gate example.com/wait; quota root/team: max of cpu is 4",
+			fix:     "quota max 5",
+			listing: "launcher-0 waits, because pod bert-launcher has the scheduling gate example.com/wait\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.node("v100-1", "v100", "topology")
+			c.quotaOf("team", "default", nil, map[string]any{"cpu": "4", topologyGPUs: 8})
+			c.job("default", "bert", 2, map[string]int64{topologyGPUs: 1, "cpu": 1})
+			c.run("default/bert")
+			c.job("default", "quiet", 1, map[string]int64{topologyGPUs: 1})
+			c.run("default/quiet")
+			c.job("default", "bert", 1, map[string]int64{"cpu": 3}, func(p *corev1.Pod) {
+				p.Name, p.UID = "bert-launcher", "bert-launcher"
+				p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.TopologyReplicasLabel] = contract.ReplicaLauncher, "2"
+			}, test.change)
+			a := why(t, c.cache.Snapshot(), "default/bert")
+			assert.Equal(t, explain.Running, a.State)
+			written := string(text(t, func(w io.Writer) error { return a.WriteText(w, noon) }))
+			assert.Contains(t, written, "Gang default/bert runs with 2 members. Its launcher-0 waits, "+test.because)
+			assert.Contains(t, written, test.fix)
+			assert.Contains(t, string(text(t, a.WriteFixes)), test.fix)
+
+			gangs := explain.Gangs(c.cache.Snapshot(), explain.Around{})
+			assert.Equal(t, "default/bert", gangs[0].Gang, "before those that run and wait for nobody")
+			assert.Contains(t, string(text(t, func(w io.Writer) error { return explain.WriteGangs(w, gangs, noon) })), test.listing)
+		})
+	}
+}
+
 // An answer for programs names whose reservation holds a gang back, and those that the gang waits
 // for that holds it, as long as they run.
 func TestReservations(t *testing.T) {

@@ -25,9 +25,6 @@ func (a Around) rejections(state inventory.GangState) []string {
 		if pod.Spec.NodeName != "" {
 			continue
 		}
-		if pod.Spec.SchedulerName != contract.SchedulerName {
-			all = append(all, fmt.Sprintf("its pods name the scheduler %s, which decides by rules of its own", pod.Spec.SchedulerName))
-		}
 		switch {
 		case late[member] || !unseen(pod):
 		case a.scheduler == absent:
@@ -36,13 +33,21 @@ func (a Around) rejections(state inventory.GangState) []string {
 			all = append(all, fmt.Sprintf("no scheduler has looked at its pods, and whether %[1]s runs could not be looked at: you may not get deployment and lease %[1]s in namespace %[2]s",
 				contract.SchedulerName, contract.SystemNamespace))
 		}
-		for _, gate := range pod.Spec.SchedulingGates {
-			all = append(all, fmt.Sprintf("pod %s has the scheduling gate %s", pod.Name, gate.Name))
-		}
-		all = append(all, a.volumeRejections(pod)...)
-		all = append(all, a.deviceRejections(pod)...)
+		all = append(all, a.podRejections(pod)...)
 	}
 	return sorted(all)
+}
+
+// podRejections say what keeps a pod from starting, whatever there is room for and whoever looks at it.
+func (a Around) podRejections(pod *corev1.Pod) (all []string) {
+	if pod.Spec.SchedulerName != contract.SchedulerName {
+		all = append(all, fmt.Sprintf("its pods name the scheduler %s, which decides by rules of its own", pod.Spec.SchedulerName))
+	}
+	for _, gate := range pod.Spec.SchedulingGates {
+		all = append(all, fmt.Sprintf("pod %s has the scheduling gate %s", pod.Name, gate.Name))
+	}
+	all = append(all, a.volumeRejections(pod)...)
+	return append(all, a.deviceRejections(pod)...)
 }
 
 // lateMembers are the members of which the scheduler says nothing until the others run.

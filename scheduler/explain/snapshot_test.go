@@ -135,11 +135,15 @@ func (c *cluster) quota(leaf, namespace string, least, most int64, maxJobs ...in
 	for _, jobs := range maxJobs {
 		limits[contract.MaxJobsKey] = strconv.FormatInt(jobs, 10)
 	}
+	c.quotaOf(leaf, namespace, map[string]any{contract.ResourceTopologyGPU: least}, limits)
+}
+
+func (c *cluster) quotaOf(leaf, namespace string, least, most map[string]any) {
+	c.t.Helper()
 	_, err := c.cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"name": contract.QuotaTreeName},
 		"spec": map[string]any{"root": map[string]any{"name": "root", "children": []any{map[string]any{
-			"name": leaf, "namespaces": []any{namespace},
-			"min": map[string]any{contract.ResourceTopologyGPU: least}, "max": limits,
+			"name": leaf, "namespaces": []any{namespace}, "min": least, "max": most,
 		}}}},
 	}})
 	require.NoError(c.t, err)

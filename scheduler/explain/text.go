@@ -121,6 +121,9 @@ func (a Answer) headline() string {
 		if a.Awaits != "" {
 			text += fmt.Sprintf(" It gets %d more, up to the minimum of its quota, when others have left: %s.", a.Fit-a.Running, a.Awaits)
 		}
+		if a.Late != nil {
+			text += " Its " + a.Late.text() + "."
+		}
 		return text + a.others() + a.reservation()
 	}
 	text := fmt.Sprintf("%s waits: %d of %d members fit", a.Name(), a.Fit, a.Needed)
@@ -255,12 +258,16 @@ func (l Limit) text() string {
 }
 
 func (a Answer) fixes(p *page) {
-	if len(a.Fixes) == 0 {
+	what, list := "It would fit", a.Fixes
+	if a.Late != nil && len(list) == 0 {
+		what, list = "Its "+strings.Join(a.Late.Members, ", ")+" would start", a.Late.Fixes
+	}
+	if len(list) == 0 {
 		return
 	}
 	p.print("")
-	p.print("It would fit with any one of these, each of them planned")
-	for i, f := range a.Fixes {
+	p.print("%s with any one of these, each of them planned", what)
+	for i, f := range list {
 		p.print("  %d. %s", i+1, f.Text)
 	}
 }
@@ -373,12 +380,16 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 	rows := [][]string{{"GANG", "STATE", "MEMBERS", "PRIORITY", "WAITS", "WHY"}}
 	for _, a := range gangs {
 		waits := "-"
-		if !a.Since.IsZero() && a.State != Running {
-			waits = duration.HumanDuration(now.Sub(a.Since))
-		}
+		since := a.Since
 		why := cmp.Or(strings.Join(a.Rejections, "; "), a.Said)
 		if a.State == Running {
-			why = strings.TrimPrefix(a.sick(), ", and ")
+			since, why = time.Time{}, strings.TrimPrefix(a.sick(), ", and ")
+		}
+		if a.Late != nil {
+			since, why = a.Late.Since, a.Late.text()+a.sick()
+		}
+		if !since.IsZero() {
+			waits = duration.HumanDuration(now.Sub(since))
 		}
 		if a.State == Incomplete {
 			why = "its PodGroup is missing"

@@ -78,6 +78,8 @@ type Answer struct {
 	SickGPUs []SickGPU `json:"sickGPUs,omitempty"`
 	// Fixes are changes that make the gang fit, the nearest first. Each was planned.
 	Fixes []Fix `json:"fixes,omitempty"`
+	// Late is set while those wait that start once the members run, though these do: a launcher.
+	Late *Late `json:"late,omitempty"`
 	// Said is what the scheduler last wrote on the pods, and since when.
 	Said  string    `json:"said,omitempty"`
 	Since time.Time `json:"since,omitzero"`
@@ -172,7 +174,7 @@ func Why(snapshot *clusterstate.Snapshot, around Around, key string) (answer Ans
 	if !ok || len(state.Pods) == 0 {
 		return Answer{}, false
 	}
-	a := describe(state, key)
+	a := describe(state, key, around)
 	a.Quota, a.SickGPUs = limits(snapshot.View.Quota(), state.Gang.Leaf), sickGPUs(snapshot, state.Gang.Running)
 	for _, assignment := range state.Gang.Running {
 		a.Places = append(a.Places, place(snapshot, assignment, true))
@@ -181,6 +183,7 @@ func Why(snapshot *clusterstate.Snapshot, around Around, key string) (answer Ans
 		a.Rejections = around.rejections(state)
 		a.plan(snapshot, around.confine(snapshot, state))
 	}
+	a.Late.plan(snapshot, around.confine(snapshot, state))
 	a.judge()
 	return a, true
 }
@@ -234,7 +237,7 @@ func (a *Answer) plan(snapshot *clusterstate.Snapshot, g placement.Gang) {
 }
 
 // describe says what the gang is and asks for, before anything is planned.
-func describe(state inventory.GangState, key string) Answer {
+func describe(state inventory.GangState, key string, around Around) Answer {
 	g := state.Gang
 	a := Answer{Gang: placement.NameOf(g.ID), Pod: strings.Count(key, "/") == 2, Needed: g.Minimum, Running: state.Running, Missing: state.Missing, Priority: g.Priority}
 	a.Needed = cmp.Or(a.Needed, members(g))
@@ -246,7 +249,9 @@ func describe(state inventory.GangState, key string) Answer {
 			if pod.Spec.SchedulerName != contract.SchedulerName {
 				a.Scheduler = pod.Spec.SchedulerName
 			}
-			a.listen(pod)
+			if !role.Late {
+				a.listen(pod)
+			}
 		}
 	}
 	a.Fit, a.Barred = a.Running, state.Barred
@@ -254,7 +259,7 @@ func describe(state inventory.GangState, key string) Answer {
 	case state.MissingText != "":
 		a.State = Incomplete
 	case g.Missing() == 0:
-		a.State = Running
+		a.State, a.Late = Running, around.late(state)
 	default:
 		a.State = Waiting
 	}
@@ -277,18 +282,28 @@ func minimumOf(g placement.Gang, role string) int {
 
 // listen takes in what stands on a pod: the latest words, and since when it waits.
 func (a *Answer) listen(pod *corev1.Pod) {
+	said, latest, since := saidOn(pod)
+	if said == "" {
+		return
+	}
+	if a.Said == "" || latest {
+		a.Said = said
+	}
+	if a.Since.IsZero() || since.Before(a.Since) {
+		a.Since = since
+	}
+}
+
+// saidOn is what the scheduler has written on a pod that waits, whether that has the latest numbers, and since
+// when the pod waits; "" when it has written nothing.
+func saidOn(pod *corev1.Pod) (said string, latest bool, since time.Time) {
 	for _, c := range pod.Status.Conditions {
-		if c.Type != corev1.PodScheduled || c.Status != corev1.ConditionFalse {
-			continue
-		}
-		said, others, _ := strings.Cut(c.Message, contract.LatestNumbers)
-		if a.Said == "" || others == "" {
-			a.Said = said
-		}
-		if a.Since.IsZero() || c.LastTransitionTime.Time.Before(a.Since) {
-			a.Since = c.LastTransitionTime.Time
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			text, others, _ := strings.Cut(c.Message, contract.LatestNumbers)
+			return text, others == "", c.LastTransitionTime.Time
 		}
 	}
+	return "", false, time.Time{}
 }
 
 // members counts the members that are not late.
@@ -370,7 +385,7 @@ func Gangs(snapshot *clusterstate.Snapshot, around Around) []Answer {
 		if !ok || len(state.Pods) == 0 {
 			continue
 		}
-		a := describe(state, key)
+		a := describe(state, key, around)
 		a.SickGPUs = sickGPUs(snapshot, state.Gang.Running)
 		if a.State == Waiting && planner.Place(snapshot.View, around.confine(snapshot, state)) != nil {
 			a.State = Fits
@@ -385,12 +400,17 @@ func Gangs(snapshot *clusterstate.Snapshot, around Around) []Answer {
 		all = append(all, job.answer())
 	}
 	slices.SortStableFunc(all, func(a, b Answer) int {
-		return cmp.Or(cmp.Compare(a.State.rank(), b.State.rank()), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Gang, b.Gang))
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Gang, b.Gang))
 	})
 	return all
 }
 
-// rank orders states by how much there is to ask about them.
-func (s State) rank() int {
-	return slices.Index([]State{Waiting, Preempting, Rejected, Fits, Incomplete, Queued, Suspended, Running}, s)
+// rank orders answers by how much there is to ask about them; of those that run, ones that wait for their
+// launcher come first.
+func (a Answer) rank() int {
+	states := []State{Waiting, Preempting, Rejected, Fits, Incomplete, Queued, Suspended, Running}
+	if a.State == Running && a.Late == nil {
+		return len(states)
+	}
+	return slices.Index(states, a.State)
 }

@@ -33,6 +33,11 @@ type Around struct {
 	classes map[string]*storagev1.StorageClass
 	devices map[string]*resourcev1.ResourceClaim
 	jobs    []heldJob
+	// open are the other jobs that are not finished, warnings those about what makes pods; warned means that
+	// the user may list them.
+	open     []openJob
+	warnings []corev1.Event
+	warned   bool
 	// scheduler is whether ours was found to run.
 	scheduler presence
 	// read is when all this was looked at.
@@ -88,8 +93,13 @@ func ReadAround(ctx context.Context, client *kube.Client, namespace string) (Aro
 	if err != nil {
 		return a, fmt.Errorf("list resource claims: %w", err)
 	}
-	a.jobs, err = heldJobs(ctx, client, namespace)
-	return a, err
+	if a.jobs, a.open, err = listJobs(ctx, client, namespace); err != nil || len(a.open) == 0 {
+		return a, err
+	}
+	if a.warnings, a.warned, err = listWarnings(ctx, client, namespace); err != nil {
+		return a, fmt.Errorf("list events: %w", err)
+	}
+	return a, nil
 }
 
 // FindScheduler looks whether the scheduler runs: for all who ask but itself.
@@ -153,32 +163,37 @@ var jobKinds = []struct {
 	{contract.JobSetGroup, contract.JobSetKind, []string{"spec", "suspend"}},
 }
 
-// heldJobs lists the jobs that are suspended, with their place in the job queue.
-func heldJobs(ctx context.Context, client *kube.Client, namespace string) ([]heldJob, error) {
+// listJobs lists the jobs that are suspended, with their place in the job queue, and the others that are
+// not finished.
+func listJobs(ctx context.Context, client *kube.Client, namespace string) (held []heldJob, open []openJob, err error) {
 	units := map[string]*contract.QueueUnit{}
 	list, err := clusterlist.QueueUnits(ctx, client, namespace)
 	if readable(&err); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range list {
 		ref := list[i].Spec.ConsumerRef
 		units[ref.Kind+" "+list[i].Namespace+"/"+ref.Name] = &list[i]
 	}
-	var held []heldJob
+	var parts []unstructured.Unstructured
 	for _, kind := range jobKinds {
 		jobs, err := listServed(ctx, client, kind.group, kind.kind, namespace)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, job := range jobs {
 			suspended, _, _ := unstructured.NestedBool(job.Object, kind.suspend...)
-			if trainingjob.PartOf(&job) == nil && (suspended || trainingjob.Alpha(&job) && trainingjob.Held(&job)) {
+			if trainingjob.PartOf(&job) != nil {
+				parts = append(parts, job)
+			} else if suspended || trainingjob.Alpha(&job) && trainingjob.Held(&job) {
 				key := kind.kind + " " + job.GetNamespace() + "/" + job.GetName()
 				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: units[key]})
+			} else if job, ok := openJobOf(&job, parts); ok { // Jobs, of which some are parts, come first
+				open = append(open, job)
 			}
 		}
 	}
-	return held, nil
+	return held, open, nil
 }
 
 // listServed lists the objects of a kind, none where the cluster does not serve it or the

@@ -98,6 +98,9 @@ func (a Answer) Name() string {
 func (a Answer) headline() string {
 	switch a.State {
 	case Incomplete:
+		if a.Job != "" {
+			return fmt.Sprintf("%s has no pods that ask for GPUs: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
+		}
 		if a.Barred != "" {
 			return a.Name() + " waits: " + a.Barred + "."
 		}

@@ -37,7 +37,7 @@ const (
 // Answer is what there is to say about one gang.
 type Answer struct {
 	// Gang is "namespace/name"; Pod means that it is a pod on its own. Job is the kind of a job
-	// that has no pods, because it is held.
+	// that has no pods, because it is held, or because none have been made.
 	Gang  string `json:"gang"`
 	Pod   bool   `json:"pod,omitempty"`
 	Job   string `json:"job,omitempty"`
@@ -158,14 +158,17 @@ type Fix struct {
 }
 
 // Find answers for what a name stands for in a namespace: gangs, a pod, or a job, held jobs
-// included.
+// and those without pods included.
 func Find(snapshot *clusterstate.Snapshot, around Around, namespace, name string) (answers []Answer) {
 	for _, key := range snapshot.Find(namespace, name) {
 		if answer, ok := Why(snapshot, around, key); ok {
 			answers = append(answers, answer)
 		}
 	}
-	return append(answers, around.find(namespace, name)...)
+	if answers = append(answers, around.find(namespace, name)...); len(answers) > 0 {
+		return answers
+	}
+	return around.withoutPods(namespace, name)
 }
 
 // Why answers for a gang by its key ([inventory.PlanKey]); ok is false when there is none.

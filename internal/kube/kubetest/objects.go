@@ -66,9 +66,15 @@ func selected(r *http.Request, at, other key, data map[string]any) bool {
 		return false
 	}
 	meta := &unstructured.Unstructured{Object: data}
-	node, _, _ := unstructured.NestedString(data, "spec", "nodeName") // of a pod
+	field := func(path ...string) string { // of a pod, or an event
+		value, _, _ := unstructured.NestedString(data, path...)
+		return value
+	}
 	return byLabel.Matches(labels.Set(meta.GetLabels())) &&
-		byField.Matches(fields.Set{"metadata.name": other.name, "metadata.namespace": other.namespace, "spec.nodeName": node})
+		byField.Matches(fields.Set{
+			"metadata.name": other.name, "metadata.namespace": other.namespace, "spec.nodeName": field("spec", "nodeName"),
+			"type": field("type"), "involvedObject.kind": field("involvedObject", "kind"),
+		})
 }
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, at key) {

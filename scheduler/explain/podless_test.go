@@ -1,0 +1,126 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
+)
+
+// warning is what an operator says of an object, at a time.
+func warning(kind, name string, uid types.UID, at int64, text string) corev1.Event {
+	return corev1.Event{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}, ObjectMeta: named(name + "." + text), Type: corev1.EventTypeWarning, Reason: "FailedCreate", Message: text,
+		InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: "ns", Name: name, UID: uid}, LastTimestamp: metav1.NewTime(time.Unix(at, 0)),
+	}
+}
+
+// jobObject is a job of two workers with so many GPUs each, as its operator finds it.
+func jobObject(t *testing.T, framework trainingjob.Framework, gpus int64) *unstructured.Unstructured {
+	t.Helper()
+	object, err := trainingjob.Spec{
+		Namespace: "ns", Name: "train", Framework: framework, Mode: trainingjob.Topology,
+		Roles: map[string]trainingjob.Role{"worker": {Replicas: 2, GPUs: gpus, Image: "i"}},
+	}.Complete().Render()
+	require.NoError(t, err)
+	object.SetUID("job")
+	return object
+}
+
+func answersTo(t *testing.T, around Around, name string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, a := range Find(clustercache.New().Snapshot(), around, "ns", name) {
+		assert.Equal(t, Incomplete, a.State)
+		require.NoError(t, a.WriteFixes(&text))
+	}
+	return text.String()
+}
+
+// A job whose pods are refused is there all the same, and the last warning says why it has none.
+func TestJobsWithoutPods(t *testing.T) {
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	read := func() Around {
+		around, err := ReadAround(t.Context(), client, "ns")
+		require.NoError(t, err)
+		return around
+	}
+	put := func(event corev1.Event) {
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&event)
+		require.NoError(t, err)
+		server.Put(&unstructured.Unstructured{Object: object})
+	}
+	server.Put(jobObject(t, trainingjob.Batch, 1))
+	job, err := client.Typed.BatchV1().Jobs("ns").Get(t.Context(), "train", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "Job ns/train has no pods that ask for GPUs: nothing says why, neither its conditions nor an event.\n", answersTo(t, read(), "train"))
+
+	put(warning("Job", "train", job.UID, 1, "first"))
+	put(warning("Job", "train", job.UID, 3, "exceeded quota"))
+	put(warning("Job", "train", job.UID, 2, "second"))
+	put(warning("Job", "train", "an earlier job", 4, "third"))
+	put(warning("Pod", "train", job.UID, 4, "fourth"))
+	assert.Equal(t, "Job ns/train has no pods that ask for GPUs: FailedCreate of Job train: exceeded quota.\n", answersTo(t, read(), "train"))
+	assert.Empty(t, answersTo(t, read(), "other"))
+
+	ignorant := read()
+	ignorant.warnings, ignorant.warned = nil, false
+	assert.Contains(t, answersTo(t, ignorant, "train"), "why could not be looked at: you may not list events.")
+
+	// With pods, the answer is about them.
+	cache := clustercache.New()
+	pod := &corev1.Pod{ObjectMeta: named("train-0"), Spec: corev1.PodSpec{SchedulerName: contract.SchedulerName}}
+	pod.UID, pod.Labels = "pod", map[string]string{contract.JobNameLabel: "train", contract.LightGangLabel: "train", contract.LightGangMinLabel: "2"}
+	cache.SetPod(pod)
+	answers := Find(cache.Snapshot(), read(), "ns", "train")
+	require.Len(t, answers, 1)
+	assert.Empty(t, answers[0].Job)
+
+	server.Put(jobObject(t, trainingjob.Batch, 0))
+	assert.Empty(t, answersTo(t, read(), "train"), "it asks for none")
+}
+
+// What makes the pods may be made by the operator of the job.
+func TestWhoMakesPods(t *testing.T) {
+	part := unstructured.Unstructured{Object: map[string]any{"apiVersion": "batch/v1", "kind": "Job"}}
+	part.SetUID("part")
+	yes := true
+	part.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: contract.JobSetGroup + "/v1alpha2", Kind: contract.JobSetKind, Name: "train", UID: "job", Controller: &yes}})
+	other := *part.DeepCopy()
+	other.SetUID("other")
+	other.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: contract.JobSetGroup + "/v1alpha2", Kind: contract.JobSetKind, Name: "else", UID: "else", Controller: &yes}})
+	job, ok := openJobOf(jobObject(t, trainingjob.JobSet, 1), []unstructured.Unstructured{part, other})
+	require.True(t, ok)
+	for name, test := range map[string]struct {
+		event corev1.Event
+		want  bool
+	}{
+		"itself":            {warning("JobSet", "train", "job", 1, "x"), true},
+		"its part":          {warning("Job", "train-worker-0", "part", 1, "x"), true},
+		"another's part":    {warning("Job", "else-worker-0", "other", 1, "x"), false},
+		"one of its name":   {warning("JobSet", "train", "earlier", 1, "x"), false},
+		"no set of workers": {warning("StatefulSet", "train-worker", "set", 1, "x"), false},
+	} {
+		assert.Equal(t, test.want, job.concerns(&test.event), name)
+	}
+	job.set, job.made = trainingjob.WorkerSet("train"), time.Unix(5, 0)
+	for at, want := range map[int64]bool{4: false, 5: true} {
+		event := warning("StatefulSet", "train-worker", "set", at, "x")
+		assert.Equal(t, want, job.concerns(&event), "a set at %d", at)
+	}
+}

@@ -178,7 +178,7 @@ func (d demo) reportNumbers() error {
 		return fmt.Errorf("read the local platform's status: %w", err)
 	}
 	fmt.Fprintf(d.out, "\nThe platform was ready in %.1f s and uses %d MiB.\n\nPrograms\n", status.ReadySeconds, status.MemoryBytes>>20)
-	for _, name := range []string{"terraform-provider-gpuplan", "gpuplan-scheduler", "gpuplan-node-agent", "gpuplan-local", "gpuplan-joboperator", "kubectl-gpuplan"} {
+	for _, name := range []string{"terraform-provider-gpuplan", "gpuplan-scheduler", "gpuplan-node-agent", "gpuplan-local", "gpuplan-joboperator", "gpuplan-container", "kubectl-gpuplan"} {
 		info, err := os.Stat(filepath.Join(d.root, "bin", name))
 		if err != nil {
 			return fmt.Errorf("measure bin/%s: %w", name, err)
@@ -194,7 +194,7 @@ Try next
   kubectl gpuplan map; kubectl gpuplan gangs; kubectl gpuplan without NODE
       who has which GPU, how every gang stands, and who would lose a place without a node
   cd %s
-      the demo's copy of the example, with its state
+      the demo's copy of the example, with its state; make demo and make demo-down keep what you change there
   kubectl label node NODE ack.node.gpu.schedule=default --overwrite; terraform plan; terraform apply
       drift of a node: named by the plan, repaired by apply
   sed -i '0,/replicas = 4/s//replicas = 20/' main.tf; terraform plan

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,8 +40,12 @@ func (d demo) startPlatform(ctx context.Context, tools tools) (terraform, error)
 		return terraform{}, fmt.Errorf("ask the local platform for its environment: %w", err)
 	}
 	t := terraform{demo: d, binary: tools.terraform, dir: filepath.Join(d.data, "demo", "quickstart")}
-	if err := copyExample(filepath.Join(d.root, "examples", "quickstart"), t.dir); err != nil {
+	kept, err := copyExample(filepath.Join(d.root, "examples", "quickstart"), t.dir)
+	if err != nil {
 		return terraform{}, err
+	}
+	for _, file := range kept {
+		fmt.Fprintf(d.out, "%s is kept as it is: it differs from the example. Delete it to start from the example.\n", file)
 	}
 	override := filepath.Join(d.data, "demo", "terraform.rc")
 	bin := filepath.Join(d.root, "bin")
@@ -80,25 +85,34 @@ func (d demo) applied() (bool, error) {
 // shellFile is what a user sources to work with the demo's platform.
 func (d demo) shellFile() string { return filepath.Join(d.data, "demo", "env.sh") }
 
-// copyExample copies the configuration of an example into a folder.
-func copyExample(from, to string) error {
+// copyExample copies the configuration of an example into a folder. Files that are there and differ are kept, and
+// returned: the demo tells its users to edit them.
+func copyExample(from, to string) (kept []string, err error) {
 	if err := os.MkdirAll(to, 0o755); err != nil {
-		return fmt.Errorf("create the folder of the quickstart: %w", err)
+		return nil, fmt.Errorf("create the folder of the quickstart: %w", err)
 	}
 	files, err := filepath.Glob(filepath.Join(from, "*.tf"))
 	if err != nil {
-		return fmt.Errorf("list %s: %w", from, err)
+		return nil, fmt.Errorf("list %s: %w", from, err)
 	}
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {
-			return fmt.Errorf("copy the quickstart: %w", err)
+			return nil, fmt.Errorf("copy the quickstart: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), raw, 0o644); err != nil {
-			return fmt.Errorf("copy the quickstart: %w", err)
+		copied := filepath.Join(to, filepath.Base(file))
+		have, err := os.ReadFile(copied)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			err = os.WriteFile(copied, raw, 0o644)
+		case err == nil && !bytes.Equal(have, raw):
+			kept = append(kept, copied)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("copy the quickstart: %w", err)
 		}
 	}
-	return nil
+	return kept, nil
 }
 
 // exported reads the "export NAME=value" lines of `gpuplan-local env`.

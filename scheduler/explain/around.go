@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 )
 
 // Around is what the planner does not look at, and that may keep a gang from starting all
@@ -56,8 +58,11 @@ const (
 // heldJob is a job that has no pods, because it is suspended.
 type heldJob struct {
 	kind, namespace, name string
-	// unit is its place in the job queue, nil when it is in none.
-	unit *contract.QueueUnit
+	// unit is its place in the job queue, nil when it is in none; queue is the path of that in the quota tree.
+	unit  *contract.QueueUnit
+	queue string
+	// object is the job itself.
+	object *unstructured.Unstructured
 }
 
 // ReadAround lists what there is around the gangs of a namespace, "" for all. What may not
@@ -171,6 +176,10 @@ func listJobs(ctx context.Context, client *kube.Client, namespace string) (held 
 	if readable(&err); err != nil {
 		return nil, nil, err
 	}
+	queues, err := queuePaths(ctx, client)
+	if err != nil {
+		return nil, nil, err
+	}
 	for i := range list {
 		ref := list[i].Spec.ConsumerRef
 		units[ref.Kind+" "+list[i].Namespace+"/"+ref.Name] = &list[i]
@@ -186,14 +195,31 @@ func listJobs(ctx context.Context, client *kube.Client, namespace string) (held 
 			if trainingjob.PartOf(&job) != nil {
 				parts = append(parts, job)
 			} else if suspended || trainingjob.Alpha(&job) && trainingjob.Held(&job) {
-				key := kind.kind + " " + job.GetNamespace() + "/" + job.GetName()
-				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: units[key]})
+				unit := units[kind.kind+" "+job.GetNamespace()+"/"+job.GetName()]
+				queue := ""
+				if unit != nil {
+					queue = cmp.Or(queues[unit.Spec.Queue], unit.Spec.Queue)
+				}
+				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: unit, queue: queue, object: &job})
 			} else if job, ok := openJobOf(&job, parts); ok { // Jobs, of which some are parts, come first
 				open = append(open, job)
 			}
 		}
 	}
 	return held, open, nil
+}
+
+// queuePaths are the paths in the quota tree, by which users know them, of the queues by name.
+func queuePaths(ctx context.Context, client *kube.Client) (map[string]string, error) {
+	list, err := clusterlist.Queues(ctx, client)
+	if readable(&err); err != nil {
+		return nil, err
+	}
+	paths := map[string]string{}
+	for i := range list {
+		paths[list[i].Name] = list[i].Annotations[contract.QueuePathAnnotation]
+	}
+	return paths, nil
 }
 
 // listServed lists the objects of a kind, none where the cluster does not serve it or the
@@ -209,13 +235,33 @@ func listServed(ctx context.Context, client *kube.Client, group, kind, namespace
 }
 
 // find returns the answers about held jobs of a name.
-func (a Around) find(namespace, name string) (answers []Answer) {
+func (a Around) find(snapshot *clusterstate.Snapshot, namespace, name string) (answers []Answer) {
 	for _, job := range a.jobs {
 		if job.namespace == namespace && job.name == name {
-			answers = append(answers, job.answer())
+			answer := job.answer()
+			answer.Fixes = job.fixes(snapshot)
+			answers = append(answers, answer)
 		}
 	}
 	return answers
+}
+
+// fixes make the job fit that does not, were it not held.
+func (j heldJob) fixes(snapshot *clusterstate.Snapshot) []Fix {
+	if j.object == nil {
+		return nil
+	}
+	pods, err := trainingjob.Pods(j.object)
+	if err != nil || len(pods) == 0 {
+		return nil
+	}
+	gang, _ := inventory.GangAmid(pods, nil, snapshot.View.Quota(), nil)
+	gang.ID = j.namespace + "/" + j.name // without gang labels it would be the first pod's
+	list := planner.Plan(snapshot.View, gang).Verdict.Fixes
+	if _, one := inventory.GangKey(pods[0]); !one {
+		list = slices.DeleteFunc(list, func(f placement.Fix) bool { return f.Kind == placement.FixMembers }) // it has no minimum
+	}
+	return fixes(list)
 }
 
 // answer says where a held job stands.
@@ -230,7 +276,7 @@ func (j heldJob) answer() Answer {
 		a.State, a.Rejections = Queued, []string{"it is queued, and not in line yet: " + unit.Status.Message}
 	default:
 		a.State = Queued
-		a.Rejections = []string{fmt.Sprintf("position %d in queue %s: %s", unit.Status.Position, unit.Spec.Queue, unit.Status.Message)}
+		a.Rejections = []string{fmt.Sprintf("position %d in queue %s: %s", unit.Status.Position, j.queue, unit.Status.Message)}
 	}
 	if j.unit != nil {
 		a.Since = j.unit.CreationTimestamp.Time

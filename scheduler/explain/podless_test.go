@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -123,4 +124,61 @@ func TestWhoMakesPods(t *testing.T) {
 		event := warning("StatefulSet", "train-worker", "set", at, "x")
 		assert.Equal(t, want, job.concerns(&event), "a set at %d", at)
 	}
+}
+
+// A queued job is told what would make it fit, as the plan of it is: the queue's word says only what stops it. Its
+// queue has the name under which users know it.
+func TestQueuedJob(t *testing.T) {
+	cache := clustercache.New()
+	offers := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("80"), corev1.ResourcePods: resource.MustParse("10"), contract.ResourceTopologyGPU: resource.MustParse("8")}
+	_, err := cache.SetNode(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{contract.NodeModeLabel: "topology", contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge", corev1.LabelHostname: "a"}},
+		Status:     corev1.NodeStatus{Capacity: offers, Allocatable: offers},
+	})
+	require.NoError(t, err)
+	_, err = cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{"name": "root", "children": []any{
+		map[string]any{"name": "team", "namespaces": []any{"ns"}, "max": map[string]any{contract.ResourceTopologyGPU: int64(1), contract.MaxJobsKey: "8"}},
+	}}}}})
+	require.NoError(t, err)
+
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	job := jobObject(t, trainingjob.Batch, 1)
+	require.NoError(t, unstructured.SetNestedField(job.Object, true, "spec", "suspend"))
+	server.Put(job)
+	for kind, plural := range map[string]string{contract.QueueKind: "queues", contract.QueueUnitKind: "queueunits"} {
+		server.Put(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": plural + "." + contract.QueueGroup},
+			"spec": map[string]any{
+				"group": contract.QueueGroup, "scope": "Namespaced", "names": map[string]any{"kind": kind, "plural": plural},
+				"versions": []any{map[string]any{"name": contract.QueueVersion, "served": true, "storage": true}},
+			},
+		}})
+	}
+	version := contract.QueueGroup + "/" + contract.QueueVersion
+	server.Put(&unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": contract.QueueKind, "metadata": map[string]any{
+		"namespace": contract.QueueNamespace, "name": "root-team-x1", "annotations": map[string]any{contract.QueuePathAnnotation: "root/team"},
+	}}})
+	server.Put(&unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": contract.QueueUnitKind, "metadata": map[string]any{"namespace": "ns", "name": "train"},
+		"spec":   map[string]any{"queue": "root-team-x1", "consumerRef": map[string]any{"kind": "Job", "name": "train"}},
+		"status": map[string]any{"phase": string(contract.UnitEnqueued), "position": int64(1), "message": "it is full"},
+	}})
+	says := func() string {
+		around, err := ReadAround(t.Context(), client, "ns")
+		require.NoError(t, err)
+		answers := Find(cache.Snapshot(), around, "ns", "train")
+		require.Len(t, answers, 1)
+		var text strings.Builder
+		require.NoError(t, answers[0].WriteFixes(&text))
+		return text.String()
+	}
+	assert.Contains(t, says(), "\n  2. a minimum of 1 member (now 2)\n")
+	unstructured.RemoveNestedField(job.Object, "spec", "template", "metadata", "labels") // now it is no gang
+	server.Put(job)
+	assert.Equal(t, `Job ns/train is held by the job queue: position 1 in queue root/team: it is full.
+
+It would fit with any one of these, each of them planned
+  1. quota max 2 (now 1) of aliyun.com/gpu for root/team
+`, says())
 }

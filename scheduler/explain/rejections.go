@@ -101,7 +101,7 @@ func (a Around) volumeRejections(pod *corev1.Pod) (all []string) {
 			all = append(all, fmt.Sprintf("volume claim %s has no volume yet, which is to be made for node %s", name, claim.Annotations[volume.AnnSelectedNode]))
 		case claim.Spec.VolumeName == "" && !a.waitsForConsumer(claim):
 			all = append(all, fmt.Sprintf("volume claim %s has no volume yet", name))
-		case a.volumes != nil && a.volumes[claim.Spec.VolumeName] == nil:
+		case claim.Spec.VolumeName != "" && a.volumes != nil && a.volumes[claim.Spec.VolumeName] == nil:
 			all = append(all, fmt.Sprintf("volume %s of claim %s does not exist", claim.Spec.VolumeName, name))
 		}
 	}

@@ -53,6 +53,13 @@ func unbound(name, class, node string) Around {
 	}
 }
 
+// unboundAmid is [unbound] with the volumes read.
+func unboundAmid(class string) Around {
+	around := unbound("data", class, "")
+	around.volumes = byKey([]corev1.PersistentVolume{*volumeOn("other", "b")})
+	return around
+}
+
 func mounts(claim string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
@@ -99,20 +106,21 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 			mounts("data")(p)
 			saying("0 of 1 members fit: … 1 node refused by VolumeRestrictions: in use.")(p)
 		}, unbound("data", "late", ""), Rejected, "the scheduler says: 0 of 1 members fit: … 1 node refused by VolumeRestrictions"},
-		"lost volume":  {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*lost})}, Rejected, "lost its volume"},
-		"gone volume":  {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "gone")}), volumes: map[string]*corev1.PersistentVolume{}}, Rejected, "volume gone of claim data does not exist"},
-		"no claim":     {mounts("data"), Around{claims: map[string]*corev1.PersistentVolumeClaim{}}, Rejected, "volume claim data does not exist"},
-		"leaving":      {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*deleted})}, Rejected, "being deleted"},
-		"no right":     {mounts("data"), Around{}, Rejected, "you may not list persistentvolumeclaims"},
-		"no devices":   {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device)}})}, Rejected, "resource claim gpu-claim has no devices yet"},
-		"devices":      {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device), Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}}}})}, Fits, "fits"},
-		"claim to be":  {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &device}), Around{devices: map[string]*resourcev1.ResourceClaim{}}, Rejected, "has not been made"},
-		"its filter":   {saying("0 of 1 members fit: … 1 node refused by NodeVolumeLimits: node(s) exceed max volume count."), Around{}, Rejected, "the scheduler says: 0 of 1 members fit: … 1 node refused by NodeVolumeLimits"},
-		"its holds":    {saying("0 of 1 members fit. Held back by the reservation of gang ns/big."), Around{}, Rejected, "Held back"},
-		"no scheduler": {func(*corev1.Pod) {}, Around{scheduler: absent}, Rejected, "no scheduler named gpuplan-scheduler runs in the cluster"},
-		"may not look": {func(*corev1.Pod) {}, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Rejected, "you may not get deployment and lease gpuplan-scheduler in namespace gpuplan-system"},
-		"just created": {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Fits, "fits"},
-		"new, nobody":  {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: absent, read: time.Unix(60, 0)}, Rejected, "no scheduler named gpuplan-scheduler runs in the cluster"},
+		"late, none of the volumes": {mounts("data"), unboundAmid("late"), Fits, "fits"},
+		"lost volume":               {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*lost})}, Rejected, "lost its volume"},
+		"gone volume":               {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*bound("data", "gone")}), volumes: map[string]*corev1.PersistentVolume{}}, Rejected, "volume gone of claim data does not exist"},
+		"no claim":                  {mounts("data"), Around{claims: map[string]*corev1.PersistentVolumeClaim{}}, Rejected, "volume claim data does not exist"},
+		"leaving":                   {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*deleted})}, Rejected, "being deleted"},
+		"no right":                  {mounts("data"), Around{}, Rejected, "you may not list persistentvolumeclaims"},
+		"no devices":                {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device)}})}, Rejected, "resource claim gpu-claim has no devices yet"},
+		"devices":                   {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device), Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}}}})}, Fits, "fits"},
+		"claim to be":               {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &device}), Around{devices: map[string]*resourcev1.ResourceClaim{}}, Rejected, "has not been made"},
+		"its filter":                {saying("0 of 1 members fit: … 1 node refused by NodeVolumeLimits: node(s) exceed max volume count."), Around{}, Rejected, "the scheduler says: 0 of 1 members fit: … 1 node refused by NodeVolumeLimits"},
+		"its holds":                 {saying("0 of 1 members fit. Held back by the reservation of gang ns/big."), Around{}, Rejected, "Held back"},
+		"no scheduler":              {func(*corev1.Pod) {}, Around{scheduler: absent}, Rejected, "no scheduler named gpuplan-scheduler runs in the cluster"},
+		"may not look":              {func(*corev1.Pod) {}, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Rejected, "you may not get deployment and lease gpuplan-scheduler in namespace gpuplan-system"},
+		"just created":              {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Fits, "fits"},
+		"new, nobody":               {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: absent, read: time.Unix(60, 0)}, Rejected, "no scheduler named gpuplan-scheduler runs in the cluster"},
 		"gate, no room": {func(p *corev1.Pod) {
 			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}}
 			p.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyGPU] = resource.MustParse("9")
@@ -199,12 +207,12 @@ func TestHeldJobs(t *testing.T) {
 	}{
 		"suspended": {nil, Suspended, "PyTorchJob ns/job has no pods: it is suspended, and in no queue: it starts when someone resumes it."},
 		"in line": {unit(contract.QueueUnitStatus{Phase: contract.UnitEnqueued, Position: 3, Message: "quota root/team is used up"}), Queued,
-			"PyTorchJob ns/job is held by the job queue: position 3 in queue root-team-1: quota root/team is used up."},
+			"PyTorchJob ns/job is held by the job queue: position 3 in queue root/team: quota root/team is used up."},
 		"sent back": {unit(contract.QueueUnitStatus{Phase: contract.UnitBackoff, Message: "its pods did not run in 5m"}), Queued, "the queue has sent it back: its pods did not run in 5m."},
 		"no queue":  {unit(contract.QueueUnitStatus{Phase: contract.UnitEnqueued, Message: "no leaf"}), Queued, "not in line yet: no leaf."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			around := Around{jobs: []heldJob{{kind: contract.PyTorchJobKind, namespace: "ns", name: "job", unit: test.unit}}}
+			around := Around{jobs: []heldJob{{kind: contract.PyTorchJobKind, namespace: "ns", name: "job", unit: test.unit, queue: "root/team"}}}
 			snapshot := clustercache.New().Snapshot()
 			answers := Find(snapshot, around, "ns", "job")
 			require.Len(t, answers, 1)

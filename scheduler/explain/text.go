@@ -121,6 +121,9 @@ func (a Answer) headline() string {
 		return fmt.Sprintf("%s has no pods: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
 	case Running:
 		text := fmt.Sprintf("%s runs with %s%s.", a.Name(), count(a.Running, "member"), a.sick())
+		if a.Pod {
+			text = fmt.Sprintf("%s runs%s.", a.Name(), a.sick())
+		}
 		if a.Awaits != "" {
 			text += fmt.Sprintf(" It gets %d more, up to the minimum of its quota, when others have left: %s.", a.Fit-a.Running, a.Awaits)
 		}

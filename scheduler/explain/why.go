@@ -165,7 +165,7 @@ func Find(snapshot *clusterstate.Snapshot, around Around, namespace, name string
 			answers = append(answers, answer)
 		}
 	}
-	if answers = append(answers, around.find(namespace, name)...); len(answers) > 0 {
+	if answers = append(answers, around.find(snapshot, namespace, name)...); len(answers) > 0 {
 		return answers
 	}
 	return around.withoutPods(namespace, name)

@@ -38,7 +38,7 @@ func Without(snapshot *clusterstate.Snapshot, nodes []string) ([]Loss, error) {
 		}
 		left.RemoveNode(name)
 	}
-	var losses []Loss
+	losses := []Loss{} // as JSON a list, though nobody loses anything
 	states := map[string]inventory.GangState{}
 	for _, displaced := range displacement.Of(snapshot.View, left) {
 		loss, key := Loss{}, ""

@@ -71,6 +71,7 @@ func TestAnswers(t *testing.T) {
 		"/gpuplan/map?output=text":                  {200, "text/plain; charset=utf-8", "8 of 8"},
 		"/gpuplan/map?output=pdf":                   {400, "text/plain; charset=utf-8", `no output "pdf"`},
 		"/gpuplan/without?node=n1&output=text":      {200, "text/plain; charset=utf-8", "nobody loses a place"},
+		"/gpuplan/without":                          {200, "application/json", "[]"},
 		"/gpuplan/without?node=elsewhere":           {400, "text/plain; charset=utf-8", `no node "elsewhere"`},
 		"/gpuplan/elsewhere":                        {404, "text/plain; charset=utf-8", "not found"},
 	} {

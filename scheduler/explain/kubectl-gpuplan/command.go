@@ -55,18 +55,65 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 
 	why := a.subcommand("why NAME", "Say why a gang waits, or where it runs", a.why, "text", "json")
 	why.Long = "Say why a gang waits: what it asks for, how many members fit where and what stops\nthe next one, what would make it fit, and the most that fits now.\nNAME is a gang, a job or a pod: of another namespace as NAMESPACE/NAME, as gangs lists\nthem. A kind before it, as in pod/NAME, is left aside."
-	why.Args, why.ValidArgsFunction = cobra.ExactArgs(1), a.complete(1, gangNames)
+	why.Args, why.ValidArgsFunction = oneName, a.complete(1, gangNames)
 	fits := a.subcommand("fits NAME", "Say what would make a gang fit", a.fits, "text", "json")
 	fits.Long = "Say what would make a gang fit. Each of the changes was planned: with any one of\nthem the whole gang fits."
-	fits.Args, fits.ValidArgsFunction = cobra.ExactArgs(1), a.complete(1, gangNames)
+	fits.Args, fits.ValidArgsFunction = oneName, a.complete(1, gangNames)
 	gangs := a.subcommand("gangs", "List the gangs, those that wait first", a.gangs, "text", "json")
 	gangs.Flags().BoolVarP(&a.all, "all-namespaces", "A", false, "List the gangs of all namespaces")
 	gpus := a.subcommand("map", "Show every GPU and who is on it", a.gpus, "table", "svg", "json")
 	without := a.subcommand("without NODE...", "Say who would lose a place without nodes", a.without, "text", "json")
 	without.Long = "Say which gangs would lose members if nodes went away, and whether these members\nwould fit on the nodes that are left. Nothing is drained."
-	without.Args, without.ValidArgsFunction = cobra.MinimumNArgs(1), a.complete(0, nodeNames)
+	without.Args, without.ValidArgsFunction = someNodes, a.complete(0, nodeNames)
 	root.AddCommand(why, fits, gangs, gpus, without)
+	root.SetHelpCommand(helpCommand(root))
 	return root
+}
+
+// helpCommand is cobra's, which succeeds for a command that there is not.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			for _, c := range root.Commands() {
+				if len(args) == 0 && c.IsAvailableCommand() {
+					names = append(names, c.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, _, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			return c.Help()
+		},
+	}
+}
+
+func oneName(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return fmt.Errorf("%s wants the name of a gang, a job or a pod; kubectl gpuplan gangs -A lists them", c.CommandPath())
+	case len(args) > 1:
+		return fmt.Errorf("%s wants one name, not %d: %s", c.CommandPath(), len(args), strings.Join(args, " "))
+	}
+	return nil
+}
+
+func someNodes(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("%s wants the names of nodes; kubectl gpuplan map lists those with GPUs", c.CommandPath())
+	}
+	return nil
+}
+
+func noName(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no names, and %q is one", c.CommandPath(), args[0])
+	}
+	return nil
 }
 
 // question answers from a snapshot; namespace is the one that the user works in.
@@ -76,7 +123,7 @@ type question func(snapshot *clusterstate.Snapshot, around explain.Around, names
 // of which the first is the default.
 func (a *asker) subcommand(use, short string, ask question, forms ...string) *cobra.Command {
 	var output string
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, args []string) error {
+	c := &cobra.Command{Use: use, Short: short, Args: noName, RunE: func(c *cobra.Command, args []string) error {
 		if !slices.Contains(forms, output) {
 			return fmt.Errorf("output %q is none of %s", output, strings.Join(forms, ", "))
 		}

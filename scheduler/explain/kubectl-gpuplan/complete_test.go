@@ -44,6 +44,26 @@ func TestSuggestedGangs(t *testing.T) {
 	assert.Equal(t, []string{"default/sweep", "sweep"}, gangNames(snapshot, explain.Around{}, "research"))
 }
 
+// A command line that is wrong says what the command wants, before the cluster is asked.
+func TestWrongArguments(t *testing.T) {
+	for line, want := range map[string]string{
+		"why":        "kubectl gpuplan why wants the name of a gang, a job or a pod; kubectl gpuplan gangs -A lists them",
+		"fits":       "kubectl gpuplan fits wants the name of a gang",
+		"why a b":    "kubectl gpuplan why wants one name, not 2: a b",
+		"gangs a":    `kubectl gpuplan gangs takes no names, and "a" is one`,
+		"map a":      `kubectl gpuplan map takes no names, and "a" is one`,
+		"without":    "kubectl gpuplan without wants the names of nodes; kubectl gpuplan map lists those with GPUs",
+		"help whom":  `unknown command "whom" for "kubectl gpuplan"`,
+		"whom":       `unknown command "whom" for "kubectl gpuplan"`,
+		"map -o pdf": `output "pdf" is none of table, svg, json`,
+	} {
+		assert.ErrorContains(t, run(t, nil, strings.Fields(line)...), want, line)
+	}
+	var out strings.Builder
+	require.NoError(t, run(t, &out, "help", "why"))
+	assert.Contains(t, out.String(), "kubectl gpuplan why NAME")
+}
+
 // run runs the program without a cluster.
 func run(t *testing.T, out *strings.Builder, args ...string) error {
 	t.Helper()

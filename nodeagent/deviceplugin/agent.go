@@ -71,15 +71,15 @@ type Agent struct {
 	confirmer *confirmer
 	sharing   sharing
 	servers   map[string]*server
-	// out are the resources that another plugin offers.
-	out map[string]bool
+	// out are the resources that are left to another plugin, with the reason.
+	out map[string]string
 	// lost receives when the kubelet has left a server, moved when pods have changed.
 	lost, moved chan struct{}
 }
 
 // Run serves until ctx ends. What fails is tried again; an error means that it cannot begin.
 func (a *Agent) Run(ctx context.Context) error {
-	a.servers, a.out = map[string]*server{}, map[string]bool{}
+	a.servers, a.out = map[string]*server{}, map[string]string{}
 	a.lost, a.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	a.confirmer = newConfirmer(a)
 	a.sharing.starting, a.sharing.leaving = map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
@@ -204,21 +204,31 @@ func (a *Agent) hardware() (contract.GPUNodeStatus, bool) {
 // reconcile brings the servers to what the node offers, and registers them with the kubelet that runs. look means
 // that something may have happened to the kubelet, or to other plugins.
 func (a *Agent) reconcile(ctx context.Context, node *unstructured.Unstructured, status contract.GPUNodeStatus, look bool) error {
-	resources := offer(placement.Mode(node.GetLabels()[contract.NodeModeLabel]), a.pods.list())
-	for resource, s := range a.servers {
-		if !slices.Contains(resources, resource) {
-			a.Log.Info("no longer offered", "resource", resource)
-			s.stop()
-			_ = os.Remove(s.path)
-			delete(a.servers, resource)
-		}
-	}
 	kubelet, err := os.Lstat(filepath.Join(a.PluginDir, kubeletSocket))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // its appearance wakes the loop
 	}
 	if err != nil {
 		return fmt.Errorf("look for the kubelet: %w", err)
+	}
+	mode := placement.Mode(node.GetLabels()[contract.NodeModeLabel])
+	resources := resourcesOf(mode)
+	if !slices.Equal(resources, offer(mode, asked(a.pods.list()))) {
+		// Who asks for a resource may have none of it: the kubelet admits pods that ask for what their node does not offer.
+		used, err := a.used(ctx)
+		if err != nil {
+			return err
+		}
+		resources = offer(mode, used)
+	}
+	for resource, s := range a.servers {
+		if !slices.Contains(resources, resource) {
+			a.Log.Info("no longer offered", "resource", resource)
+			s.stop()
+			_ = os.Remove(s.path)
+			delete(a.servers, resource)
+			delete(a.out, resource)
+		}
 	}
 	var errs []error
 	for _, resource := range resources {
@@ -230,7 +240,8 @@ func (a *Agent) reconcile(ctx context.Context, node *unstructured.Unstructured, 
 	return errors.Join(errs...)
 }
 
-// serve offers a resource, unless another plugin does: then the kubelet would have two that it cannot tell apart.
+// serve offers a resource, unless another plugin does: then the kubelet would have two that it cannot tell apart. While pods run
+// with GPUs that another has chosen, records may name the same.
 func (a *Agent) serve(ctx context.Context, node *unstructured.Unstructured, s *server, devices []*pluginapi.Device, kubelet fs.FileInfo, look bool) error {
 	if !look && s.registered(kubelet) {
 		s.set(devices, false)
@@ -243,9 +254,9 @@ func (a *Agent) serve(ctx context.Context, node *unstructured.Unstructured, s *s
 	s.set(devices, other != "")
 	if other != "" {
 		// The server goes on where it listens: when its stream ended, the kubelet would count the other's devices as gone.
-		if s.kubelet = nil; !a.out[s.resource] {
-			a.out[s.resource] = true
-			text := fmt.Sprintf("Another device plugin offers %s on this node (its devices are like %q): containers get the GPUs that it chooses, not those of their allocation records. Remove it, or leave out --device-plugins", s.resource, other)
+		if s.kubelet = nil; a.out[s.resource] != other {
+			a.out[s.resource] = other
+			text := fmt.Sprintf("%s is not offered by the node agent: %s. Containers get the GPUs that the other plugin chooses, not those of their allocation records. Remove that plugin and drain the node, or leave out --device-plugins", s.resource, other)
 			a.Log.Warn(text)
 			a.Events.Event(node, corev1.EventTypeWarning, "DevicePluginStaysOut", text)
 		}

@@ -599,7 +599,7 @@ func TestHealthAndMode(t *testing.T) {
 	w.gpus(func(*contract.GPUNodeStatus) {})
 	w.offers(map[string]int{gpu: 4})
 
-	// The mode changes when the last pod that uses GPUs by the one before has ended.
+	// The mode changes when the last pod that has GPUs by the one before has ended.
 	p := w.pod("p", recordOf(1), container("main", amounts{gpu: 1}))
 	require.Eventually(t, func() bool { return len(w.agent.pods.list()) == 1 }, 20*time.Second, time.Millisecond)
 	g := w.kubelet.admit(p, "main", gpu, 1)
@@ -607,6 +607,15 @@ func TestHealthAndMode(t *testing.T) {
 	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs = s.GPUs[:3] })
 	w.offers(map[string]int{gpu: 3})
 	require.NoError(t, w.kubelet.prestart(g), "its containers can start again")
+
+	// A kubelet lets a pod run that names its node and asks for what this does not offer.
+	stranger := w.pod("stranger", nil, container("main", amounts{contract.ResourceDefaultGPU: 1}))
+	stranger.Status.Phase = corev1.PodRunning
+	w.put(podKind, "stranger", stranger)
+	require.Eventually(t, func() bool { return len(w.agent.pods.list()) == 2 }, 20*time.Second, time.Millisecond)
+	require.Never(t, func() bool { return w.kubelet.allocatable()[contract.ResourceDefaultGPU] > 0 }, 200*time.Millisecond, 5*time.Millisecond)
+	w.offers(map[string]int{gpu: 3})
+
 	p.Status.Phase = corev1.PodSucceeded
 	w.put(podKind, "p", p)
 	w.offers(map[string]int{contract.ResourceGPUMemory: 45, contract.ResourceGPUCount: 3})
@@ -619,13 +628,28 @@ func TestAnotherPlugin(t *testing.T) {
 	w.kubelet.start()
 	w.kubelet.stranger(gpu, 8)
 	w.run()
-	w.event("DevicePluginStaysOut Another device plugin offers aliyun.com/gpu on this node")
+	w.event(`DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: another device plugin offers it (its devices are like "GPU-7")`)
 	assert.Zero(t, w.kubelet.registered(gpu))
 
-	// It goes.
+	// It goes, and then the last pod with its devices, which may be any GPUs.
+	p := w.pod("p", recordOf(0), container("main", amounts{gpu: 1}))
+	g := w.kubelet.admitted(p, "main", gpu, "GPU-3")
 	w.kubelet.offer(gpu, nil)
 	require.NoError(t, os.Remove(filepath.Join(w.kubelet.pluginDir(), "other.sock")))
+	w.event("DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: pod default/p has a device of another plugin (\"GPU-3\")")
+	require.Zero(t, w.kubelet.registered(gpu))
+	w.kubelet.forget("p")
+	w.Remove(podKind, "default", "p")
 	w.offers(map[string]int{gpu: 4})
+
+	// The kubelet, by its checkpoint, asks this plugin about a container that is to start again with what the other has answered.
+	w.put(podKind, "p", p)
+	w.kubelet.admitted(p, "main", gpu, "GPU-3")
+	require.ErrorContains(t, w.kubelet.prestart(g), `no GPU for container main: it has a device of another plugin, "GPU-3": make the pod again`)
+	w.event("GPUsRefused")
+	assert.Nil(t, w.spec(g), "nobody would read it")
+	assert.Empty(t, w.agent.confirmer.of(p).Containers)
+	w.kubelet.forget("p")
 
 	// One that comes later is left alone, too: no device of ours reaches the kubelet for it.
 	w.kubelet.stranger(gpu, 8)
@@ -635,29 +659,24 @@ func TestAnotherPlugin(t *testing.T) {
 }
 
 func TestOffer(t *testing.T) {
-	asks := func(name string) *corev1.Pod {
-		p := &corev1.Pod{}
-		p.Spec.Containers = []corev1.Container{container("c", amounts{name: 1, "cpu": 1})}
-		return p
-	}
 	const memory, core, count = contract.ResourceGPUMemory, contract.ResourceCorePercent, contract.ResourceGPUCount
 	for name, test := range map[string]struct {
 		mode string
-		pods []*corev1.Pod
+		used []string
 		want []string
 	}{
 		"no label":                   {"", nil, []string{contract.ResourceDefaultGPU}},
 		"default":                    {"default", nil, []string{contract.ResourceDefaultGPU}},
-		"topology":                   {"topology", []*corev1.Pod{asks(gpu)}, []string{gpu}},
+		"topology":                   {"topology", []string{gpu}, []string{gpu}},
 		"mps":                        {"mps", nil, []string{memory, count}},
-		"core_mem":                   {"core_mem", []*corev1.Pod{asks(memory)}, []string{memory, count, core}},
+		"core_mem":                   {"core_mem", []string{memory}, []string{memory, count, core}},
 		"mig":                        {"mig", nil, nil},
-		"of the mode before":         {"share", []*corev1.Pod{asks("cpu"), asks(contract.ResourceDefaultGPU)}, []string{contract.ResourceDefaultGPU}},
-		"cores of the mode before":   {"share", []*corev1.Pod{asks(memory), asks(core)}, []string{memory, count, core}},
-		"memory of the mode before":  {"topology", []*corev1.Pod{asks(memory)}, []string{memory, count}},
-		"both of the mode before":    {"topology", []*corev1.Pod{asks(memory), asks(core)}, []string{memory, count, core}},
-		"a mode that is not offered": {"mig", []*corev1.Pod{asks(gpu)}, []string{gpu}},
+		"of the mode before":         {"share", []string{"cpu", contract.ResourceDefaultGPU}, []string{contract.ResourceDefaultGPU}},
+		"cores of the mode before":   {"share", []string{memory, core}, []string{memory, count, core}},
+		"memory of the mode before":  {"topology", []string{memory}, []string{memory, count}},
+		"both of the mode before":    {"topology", []string{memory, core}, []string{memory, count, core}},
+		"a mode that is not offered": {"mig", []string{gpu}, []string{gpu}},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, offer(placement.Mode(test.mode), test.pods)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, offer(placement.Mode(test.mode), test.used)) })
 	}
 }

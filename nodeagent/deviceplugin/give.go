@@ -144,6 +144,9 @@ func (a *Agent) partOf(pod *corev1.Pod, container, resource string, ids []string
 	if pod.Spec.NodeName != a.Node {
 		return split.Part{}, fmt.Errorf("the pod is bound to node %q, and this is %s", pod.Spec.NodeName, a.Node)
 	}
+	if id, ok := foreignOf(ids); ok { // what its plugin has answered is what the kubelet has the container get
+		return split.Part{}, fmt.Errorf("it has a device of another plugin, %q: make the pod again", id)
+	}
 	if resource == contract.ResourceDefaultGPU {
 		indexes, err := indexesOf(ids)
 		return split.Part{GPUs: indexes}, err

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // recipient is the container to which the kubelet has given devices.
@@ -22,19 +23,25 @@ type recipient struct {
 // errUnlisted means that the kubelet knows of no container with the devices.
 var errUnlisted = errors.New("the kubelet does not tell which container has these devices: of init containers it tells only where the containers of the pod ask for GPUs, too")
 
-// recipientOf asks the kubelet who has devices of a resource.
-func (a *Agent) recipientOf(ctx context.Context, resource string, ids []string) (recipient, error) {
-	var answer *podresourcesapi.ListPodResourcesResponse
-	err := a.ask(ctx, func(ctx context.Context, client podresourcesapi.PodResourcesListerClient) (err error) {
-		answer, err = client.List(ctx, &podresourcesapi.ListPodResourcesRequest{})
+// list asks the kubelet for the devices of all containers.
+func (a *Agent) list(ctx context.Context) (list []*podresourcesapi.PodResources, err error) {
+	err = a.ask(ctx, func(ctx context.Context, client podresourcesapi.PodResourcesListerClient) error {
+		answer, err := client.List(ctx, &podresourcesapi.ListPodResourcesRequest{})
+		list = answer.GetPodResources()
 		return err
 	})
+	return list, err
+}
+
+// recipientOf asks the kubelet who has devices of a resource.
+func (a *Agent) recipientOf(ctx context.Context, resource string, ids []string) (recipient, error) {
+	list, err := a.list(ctx)
 	if err != nil {
 		return recipient{}, err
 	}
 	wanted := sets.New(ids...)
 	var exact, part []recipient
-	for _, pod := range answer.PodResources {
+	for _, pod := range list {
 		name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 		shares := false
 		for _, container := range pod.Containers {
@@ -64,23 +71,58 @@ func (a *Agent) recipientOf(ctx context.Context, resource string, ids []string) 
 	return recipient{}, errUnlisted
 }
 
-// foreign returns a device of a resource that another plugin offers, "" when none does.
-func (a *Agent) foreign(ctx context.Context, resource string) (id string, err error) {
+// used asks the kubelet for the resources of which pods that have not ended have devices of this plugin.
+func (a *Agent) used(ctx context.Context) (resources []string, err error) {
+	list, err := a.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pod := range list {
+		if known := a.pods.known(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}); known == nil || inventory.Finished(known) {
+			continue
+		}
+		for _, container := range pod.Containers {
+			for _, devices := range container.Devices {
+				if _, foreign := foreignOf(devices.DeviceIds); !foreign {
+					resources = append(resources, devices.ResourceName)
+				}
+			}
+		}
+	}
+	return resources, nil
+}
+
+// foreign says who else has to do with a resource, "" for nobody: another plugin that offers it, or a pod with
+// devices of one that has gone, of which this plugin cannot know the GPUs.
+func (a *Agent) foreign(ctx context.Context, resource string) (who string, err error) {
 	err = a.ask(ctx, func(ctx context.Context, client podresourcesapi.PodResourcesListerClient) error {
 		answer, err := client.GetAllocatableResources(ctx, &podresourcesapi.AllocatableResourcesRequest{})
 		if err != nil {
 			return err
 		}
 		for _, devices := range answer.Devices {
-			for _, other := range devices.DeviceIds {
-				if devices.ResourceName == resource && !strings.HasPrefix(other, idPrefix) {
-					id = other
-				}
+			if id, ok := foreignOf(devices.DeviceIds); ok && devices.ResourceName == resource {
+				who = fmt.Sprintf("another device plugin offers it (its devices are like %q)", id)
 			}
 		}
 		return nil
 	})
-	return id, err
+	if who != "" || err != nil {
+		return who, err
+	}
+	list, err := a.list(ctx)
+	for _, pod := range list {
+		for _, container := range pod.Containers {
+			for _, devices := range container.Devices {
+				id, ok := foreignOf(devices.DeviceIds)
+				text := fmt.Sprintf("pod %s/%s has a device of another plugin (%q)", pod.Namespace, pod.Name, id)
+				if ok && devices.ResourceName == resource && (who == "" || text < who) { // the kubelet lists them in any order
+					who = text
+				}
+			}
+		}
+	}
+	return who, err
 }
 
 // ask calls the kubelet's pod-resources API.

@@ -260,6 +260,22 @@ func (k *fakeKubelet) admit(pod *corev1.Pod, container, resource string, n int, 
 	return g
 }
 
+// admitted gives a container devices that another plugin has offered.
+func (k *fakeKubelet) admitted(pod *corev1.Pod, container, resource string, ids ...string) *given {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := &given{pod: pod, container: container, resource: resource, ids: ids}
+	k.given = append(k.given, g)
+	return g
+}
+
+// forget takes back the devices of a pod, as when it has ended.
+func (k *fakeKubelet) forget(pod string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.given = slices.DeleteFunc(k.given, func(g *given) bool { return g.pod.Name == pod })
+}
+
 // allocate asks the plugin for the devices of a container.
 func (k *fakeKubelet) allocate(g *given) *pluginapi.ContainerAllocateResponse {
 	k.t.Helper()

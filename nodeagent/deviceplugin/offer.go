@@ -29,11 +29,8 @@ func resourcesOf(mode placement.Mode) []string {
 	return nil
 }
 
-// offer is what a node offers: what its mode says, but as long as pods run that use another resource, what the mode of
-// that says, so that their containers can start again and no GPU is counted twice.
-func offer(mode placement.Mode, pods []*corev1.Pod) []string {
-	wanted := resourcesOf(mode)
-	var used []string
+// asked are the resources that pods ask for which have not ended.
+func asked(pods []*corev1.Pod) (resources []string) {
 	for _, pod := range pods {
 		if inventory.Finished(pod) {
 			continue
@@ -42,12 +39,19 @@ func offer(mode placement.Mode, pods []*corev1.Pod) []string {
 			for _, c := range list {
 				for name, quantity := range c.Resources.Requests {
 					if quantity.Sign() > 0 {
-						used = append(used, string(name))
+						resources = append(resources, string(name))
 					}
 				}
 			}
 		}
 	}
+	return resources
+}
+
+// offer is what a node offers: what its mode says, but as long as another resource is used, what the mode of that
+// says, so that the containers that use it can start again and no GPU is counted twice.
+func offer(mode placement.Mode, used []string) []string {
+	wanted := resourcesOf(mode)
 	for _, other := range []struct {
 		resource string
 		mode     placement.Mode
@@ -68,6 +72,15 @@ func offer(mode placement.Mode, pods []*corev1.Pod) []string {
 // but for those of [contract.ResourceDefaultGPU]: the GPUs of a container are those of the pod's record, whichever
 // devices the kubelet has chosen.
 const idPrefix = "gpuplan-"
+
+// foreignOf returns the first of devices that is none of this plugin.
+func foreignOf(ids []string) (id string, ok bool) {
+	at := slices.IndexFunc(ids, func(id string) bool { return !strings.HasPrefix(id, idPrefix) })
+	if at < 0 {
+		return "", false
+	}
+	return ids[at], true
+}
 
 // devicesOf are the devices of a resource: one per GPU, GiB of its memory, or hundredth of it.
 func devicesOf(resource string, gpus []contract.GPUInfo) []*pluginapi.Device {
@@ -103,8 +116,8 @@ func indexesOf(ids []string) ([]int, error) {
 	var indexes []int
 	for _, id := range ids {
 		index, err := strconv.Atoi(strings.TrimPrefix(id, idPrefix))
-		if err != nil || !strings.HasPrefix(id, idPrefix) {
-			return nil, fmt.Errorf("device %q is none of this plugin", id)
+		if err != nil {
+			return nil, fmt.Errorf("device %q is no GPU of this plugin", id)
 		}
 		indexes = append(indexes, index)
 	}

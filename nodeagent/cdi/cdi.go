@@ -119,6 +119,12 @@ func (d Dir) Remove(name string) error {
 	return d.remove(func(of, _ string) bool { return of == name })
 }
 
+// Has reports whether there is a specification of a device for an owner.
+func (d Dir) Has(name, owner string) bool {
+	_, err := os.Stat(d.path(name, owner))
+	return err == nil
+}
+
 // RemoveOwned removes the specifications of owners.
 func (d Dir) RemoveOwned(gone func(owner string) bool) error {
 	return d.remove(func(_, owner string) bool { return gone(owner) })

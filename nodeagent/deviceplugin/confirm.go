@@ -41,21 +41,33 @@ func newConfirmer(a *Agent) *confirmer {
 func (c *confirmer) add(pod *corev1.Pod, container string, given contract.ConfirmedContainer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, ok := c.pods[pod.UID]
-	if !ok {
-		known = confirmed{name: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, given: contract.Confirmation{Node: c.Node}}
-		if written, found, err := contract.ConfirmationFrom(pod.Annotations); found && err == nil && written.Node == c.Node {
-			known.given = written
-		}
-	}
-	containers := maps.Clone(known.given.Containers)
+	known := c.known(pod)
+	containers := maps.Clone(known.Containers)
 	if containers == nil {
 		containers = map[string]contract.ConfirmedContainer{}
 	}
 	containers[container] = given
-	known.given.Containers = containers
-	c.pods[pod.UID] = known
+	known.Containers = containers
+	c.pods[pod.UID] = confirmed{name: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, given: known}
 	c.queue.Add(pod.UID)
+}
+
+// of returns what the containers of a pod were given on this node.
+func (c *confirmer) of(pod *corev1.Pod) contract.Confirmation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known(pod)
+}
+
+func (c *confirmer) known(pod *corev1.Pod) contract.Confirmation {
+	if known, ok := c.pods[pod.UID]; ok {
+		return known.given
+	}
+	written, _, err := contract.ConfirmationFrom(pod.Annotations)
+	if err != nil || written.Node != c.Node {
+		return contract.Confirmation{Node: c.Node}
+	}
+	return written
 }
 
 // forget drops a pod that is gone.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
@@ -28,7 +29,8 @@ func (a *Agent) start(ctx context.Context, resource string, ids []string) error 
 		a.Log.Error("a container is not given GPUs", "error", err)
 		return err
 	}
-	pod, err := a.pods.get(ctx, to.pod)
+	// What was written for a pod of before is removed when the kubelet asks for the devices of the next (Allocate).
+	pod, err := a.pods.get(ctx, to.pod, func(uid types.UID) bool { return a.CDI.Has(cdi.Name(resource, ids), string(uid)) })
 	if err != nil {
 		a.Log.Error("a container is not given GPUs", "pod", to.pod, "container", to.container, "error", err)
 		return err
@@ -36,7 +38,7 @@ func (a *Agent) start(ctx context.Context, resource string, ids []string) error 
 	if to.container == "" {
 		to.container = initContainer(pod, resource, len(ids))
 	}
-	given, err := a.give(pod, to.container, resource, ids)
+	given, err := a.give(ctx, pod, to.container, resource, ids)
 	if version := a.Nodes.Runtime(a.Node); err == nil && !tells(version) {
 		err = fmt.Errorf("the container runtime, %s, cannot be told: containerd 1.7 and later can, by CDI or NRI", version)
 	}
@@ -71,12 +73,12 @@ func initContainer(pod *corev1.Pod, resource string, n int) (name string) {
 }
 
 // give writes the specification with the container's GPUs.
-func (a *Agent) give(pod *corev1.Pod, container, resource string, ids []string) (contract.ConfirmedContainer, error) {
+func (a *Agent) give(ctx context.Context, pod *corev1.Pod, container, resource string, ids []string) (contract.ConfirmedContainer, error) {
 	part, err := a.partOf(pod, container, resource, ids)
 	if err != nil {
 		return contract.ConfirmedContainer{}, err
 	}
-	given, edits, version, err := a.editsOf(pod, part)
+	given, edits, version, err := a.editsOf(ctx, pod, part)
 	if err != nil {
 		return contract.ConfirmedContainer{}, err
 	}
@@ -85,8 +87,8 @@ func (a *Agent) give(pod *corev1.Pod, container, resource string, ids []string) 
 
 // editsOf is what a container needs to use a part of its pod's record, and what it is given by that. version is the one of the
 // CDI specification that the edits need.
-func (a *Agent) editsOf(pod *corev1.Pod, part split.Part) (given contract.ConfirmedContainer, edits cdi.Edits, version string, err error) {
-	given, gpus, simulated, err := a.givenOf(part)
+func (a *Agent) editsOf(ctx context.Context, pod *corev1.Pod, part split.Part) (given contract.ConfirmedContainer, edits cdi.Edits, version string, err error) {
+	given, gpus, simulated, err := a.givenOf(ctx, pod, part)
 	if err != nil {
 		return given, nil, "", err
 	}
@@ -107,8 +109,8 @@ func (a *Agent) editsOf(pod *corev1.Pod, part split.Part) (given contract.Confir
 	return given, edits, version, nil
 }
 
-// givenOf is what a container is given by a part of a record, with the GPUs.
-func (a *Agent) givenOf(part split.Part) (given contract.ConfirmedContainer, gpus []contract.GPUInfo, simulated bool, err error) {
+// givenOf is what a container is given by a part of a record, with the GPUs: these are no other pod's.
+func (a *Agent) givenOf(ctx context.Context, pod *corev1.Pod, part split.Part) (given contract.ConfirmedContainer, gpus []contract.GPUInfo, simulated bool, err error) {
 	status, ok := a.hardware()
 	if !ok {
 		return given, nil, false, errors.New("the GPUs of the node are not known yet")
@@ -127,7 +129,7 @@ func (a *Agent) givenOf(part split.Part) (given contract.ConfirmedContainer, gpu
 	given = contract.ConfirmedContainer{
 		Way: contract.WayCDI, GPUs: identities(gpus), Shares: part.Shares, Unenforced: len(part.Shares) > 0 && a.Enforcer == nil,
 	}
-	return given, gpus, status.DriverVersion == "", nil
+	return given, gpus, status.DriverVersion == "", a.free(ctx, pod, given.GPUs, status.GPUs)
 }
 
 // gpuOf is the GPU of an index.
@@ -174,13 +176,16 @@ func (a *Agent) partOf(pod *corev1.Pod, container, resource string, ids []string
 // identities are how NVIDIA's container runtime knows GPUs.
 func identities(gpus []contract.GPUInfo) (names []string) {
 	for _, info := range gpus {
-		name := info.UUID
-		if name == "" {
-			name = strconv.Itoa(info.Index)
-		}
-		names = append(names, name)
+		names = append(names, identity(info))
 	}
 	return names
+}
+
+func identity(info contract.GPUInfo) string {
+	if info.UUID == "" {
+		return strconv.Itoa(info.Index)
+	}
+	return info.UUID
 }
 
 // driver adds the device nodes of GPUs, and what NVIDIA's own specification has for them beside, where there is one: it

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 )
@@ -70,13 +71,14 @@ func (p *pods) list() (list []*corev1.Pod) {
 }
 
 // get returns a pod as the API server has it now: the watch may still have one of the same name that was deleted, with
-// another record. Where the API server does not answer it is the watch's, so that containers can start again meanwhile.
-func (p *pods) get(ctx context.Context, name types.NamespacedName) (*corev1.Pod, error) {
+// another record. Where the API server does not tell it is the watch's, when served says so of its UID, so that containers can
+// start again meanwhile.
+func (p *pods) get(ctx context.Context, name types.NamespacedName, served func(types.UID) bool) (*corev1.Pod, error) {
 	pod, err := p.live(ctx, name, liveTimeout)
 	if err == nil || errors.Is(err, errGone) {
 		return pod, err
 	}
-	if known := p.known(name); known != nil {
+	if known := p.known(name); known != nil && served(known.UID) {
 		return known, nil
 	}
 	return nil, err
@@ -92,6 +94,12 @@ func (p *pods) of(ctx context.Context, name types.NamespacedName, uid types.UID)
 		return nil, fmt.Errorf("pod %s of UID %s: %w", name, uid, errGone)
 	}
 	return pod, err
+}
+
+// ended reports whether a pod of the watch has ended by now.
+func (p *pods) ended(ctx context.Context, pod *corev1.Pod) bool {
+	live, err := p.live(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, askTimeout)
+	return errors.Is(err, errGone) || err == nil && (live.UID != pod.UID || inventory.Finished(live))
 }
 
 // known returns a pod as the watch has it, nil when it has none.

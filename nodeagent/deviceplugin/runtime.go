@@ -44,7 +44,7 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error)
 	if resource == "" {
 		return nil, nil // it has set the variable itself
 	}
-	given, edits, err := a.verify(pod, c.Name, resource, told, plainInit)
+	given, edits, err := a.verify(ctx, pod, c.Name, resource, told, plainInit)
 	if err != nil {
 		err = fmt.Errorf("no GPU for container %s: %w", c.Name, err)
 		a.Log.Error("a container is not given GPUs", "pod", c.Pod, "error", err)
@@ -57,30 +57,32 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error)
 
 // verify holds the GPUs that a container was told against the pod's record, and returns what it is given, with what is
 // missing for that.
-func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainInit bool) (given contract.ConfirmedContainer, missing cdi.Edits, err error) {
+func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, container, resource, told string, plainInit bool) (given contract.ConfirmedContainer, missing cdi.Edits, err error) {
 	if resource == contract.ResourceDefaultGPU { // the kubelet has chosen
 		if told == contract.NoGPUs {
 			return given, nil, errors.New("the container runtime does not read CDI specifications: switch that on")
 		}
-		return contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: strings.Split(told, ",")}, nil, nil
+		status, _ := a.hardware()
+		given = contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: strings.Split(told, ",")}
+		return given, nil, a.free(ctx, pod, given.GPUs, status.GPUs)
 	}
 	part, err := a.partOf(pod, container, resource, nil)
 	if err != nil {
 		return given, nil, err
 	}
 	if told == contract.NoGPUs {
-		given, missing, _, err = a.editsOf(pod, part)
+		given, missing, _, err = a.editsOf(ctx, pod, part)
 		given.Way = contract.WayNRI
 		return given, missing, err
 	}
-	if given, _, _, err = a.givenOf(part); err != nil {
+	if given, _, _, err = a.givenOf(ctx, pod, part); err != nil {
 		return given, nil, err
 	}
 	got := strings.Split(told, ",")
 	switch {
 	case slices.Equal(given.GPUs, got):
 		return given, nil, nil
-	case plainInit && a.has(pod, got, len(given.GPUs)):
+	case plainInit && a.has(ctx, pod, got, len(given.GPUs)):
 		return contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: got}, nil, nil
 	}
 	return given, nil, fmt.Errorf("the container runtime was to give it %s, and the allocation record says %s: the kubelet tries again", told, strings.Join(given.GPUs, ","))
@@ -88,12 +90,12 @@ func (a *Agent) verify(pod *corev1.Pod, container, resource, told string, plainI
 
 // has reports whether n GPUs are all of a pod's record: to an init container that runs alone any of them are free, and the
 // kubelet, which does not list it, may have named the container that has its devices next.
-func (a *Agent) has(pod *corev1.Pod, gpus []string, n int) bool {
+func (a *Agent) has(ctx context.Context, pod *corev1.Pod, gpus []string, n int) bool {
 	record, ok, err := contract.AllocationFrom(pod.Annotations)
 	if err != nil || !ok {
 		return false
 	}
-	all, _, _, err := a.givenOf(split.Part{GPUs: record.GPUs, Shares: record.Shares})
+	all, _, _, err := a.givenOf(ctx, pod, split.Part{GPUs: record.GPUs, Shares: record.Shares})
 	return err == nil && len(gpus) == n && !slices.ContainsFunc(gpus, func(name string) bool { return !slices.Contains(all.GPUs, name) })
 }
 

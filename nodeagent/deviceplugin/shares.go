@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -91,7 +92,7 @@ func (a *Agent) share(ctx context.Context, node *unstructured.Unstructured, stat
 		if inventory.Finished(pod) {
 			continue
 		}
-		of := sharesOf(pod, status.GPUs)
+		of := a.sharesOf(pod, status.GPUs)
 		inUse = append(inUse, of...)
 		if pod.DeletionTimestamp != nil && len(of) > 0 && !a.sharing.leaving[uid] {
 			a.sharing.leaving[uid] = true
@@ -112,8 +113,8 @@ func (a *Agent) share(ctx context.Context, node *unstructured.Unstructured, stat
 	a.sharing.told = told
 }
 
-// sharesOf are the parts of GPUs of a pod's containers.
-func sharesOf(pod *corev1.Pod, gpus []contract.GPUInfo) (shares []mps.Share) {
+// sharesOf are the parts of GPUs of a pod's containers: of the GPUs that these were given, whichever indexes they have by now.
+func (a *Agent) sharesOf(pod *corev1.Pod, gpus []contract.GPUInfo) (shares []mps.Share) {
 	record, ok, err := contract.AllocationFrom(pod.Annotations)
 	if !ok || err != nil || len(record.Shares) == 0 {
 		return nil
@@ -122,9 +123,14 @@ func sharesOf(pod *corev1.Pod, gpus []contract.GPUInfo) (shares []mps.Share) {
 	if err != nil {
 		return nil // its containers get none
 	}
-	for _, part := range parts {
-		for _, share := range part.Shares {
-			if info, ok := gpuOf(gpus, share.GPU); ok {
+	given := a.confirmer.of(pod).Containers
+	for container, part := range parts {
+		for i, share := range part.Shares {
+			info, known := gpuOf(gpus, share.GPU)
+			if was := given[container]; slices.Equal(was.Shares, part.Shares) && len(was.GPUs) == len(part.Shares) {
+				info.UUID, known = was.GPUs[i], true
+			}
+			if known {
 				shares = append(shares, mps.Share{UUID: info.UUID, MemoryMiB: share.MemoryGiB << 10, CorePercent: share.CorePercent})
 			}
 		}

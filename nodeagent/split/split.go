@@ -29,12 +29,51 @@ func (p Part) Empty() bool { return len(p.GPUs) == 0 && len(p.Shares) == 0 }
 // order, which is that of the annotations that arena reads. Other init containers get theirs from its end,
 // which is free while they run, so that two which ask for the same have the same.
 //
-// A record that has more or less than the pod asks for is an error: it was not made for this pod.
+// A record that has more or less than the pod asks for is an error: it was not made for this pod. So is one that no scheduler makes,
+// and one with a limit of cores for a pod of which a container with memory asks for none: that would have no limit.
 func Pod(pod *corev1.PodSpec, record contract.Allocation) (map[string]Part, error) {
+	if err := check(record); err != nil {
+		return nil, err
+	}
+	if err := limited(pod, record); err != nil {
+		return nil, err
+	}
 	if len(record.Shares) > 0 {
 		return divide(pod, shares(record.Shares))
 	}
 	return divide(pod, whole(record.GPUs))
+}
+
+// check fails for a record that is none of GPUs and parts of GPUs, each once.
+func check(record contract.Allocation) error {
+	seen := map[int]bool{}
+	gpus := slices.Clone(record.GPUs)
+	for _, share := range record.Shares {
+		if share.MemoryGiB < 1 || share.CorePercent < 0 || share.CorePercent > 100 {
+			return fmt.Errorf("the allocation record has %d GiB and %d %% of GPU %d, which is no part of a GPU", share.MemoryGiB, share.CorePercent, share.GPU)
+		}
+		gpus = append(gpus, share.GPU)
+	}
+	for _, index := range gpus {
+		if index < 0 || seen[index] {
+			return fmt.Errorf("the allocation record names GPU %d, which is no GPU or named twice", index)
+		}
+		seen[index] = true
+	}
+	return nil
+}
+
+// limited fails where a container of a pod with a limit of cores has none.
+func limited(pod *corev1.PodSpec, record contract.Allocation) error {
+	if !slices.ContainsFunc(record.Shares, func(s contract.GPUShare) bool { return s.CorePercent > 0 }) {
+		return nil
+	}
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		if asked(c, contract.ResourceGPUMemory) > 0 && asked(c, contract.ResourceCorePercent) == 0 {
+			return fmt.Errorf("container %s asks for %s and not for %s, as others of the pod: it would have no limit of cores", c.Name, contract.ResourceGPUMemory, contract.ResourceCorePercent)
+		}
+	}
+	return nil
 }
 
 // amount is what a container asks for, of each kind that a record gives; a record is of one kind.

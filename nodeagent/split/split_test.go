@@ -108,6 +108,31 @@ func TestPod(t *testing.T) {
 			record:     contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 8}}},
 			refused:    "the pod asks for 0 GPUs, and the allocation record has 8 GiB of GPU memory and 0 % of a GPU",
 		},
+		"a GPU twice": {
+			containers: []corev1.Container{gpus("a", 2)},
+			record:     contract.Allocation{GPUs: []int{1, 1}},
+			refused:    "the allocation record names GPU 1, which is no GPU or named twice",
+		},
+		"no GPU": {
+			containers: []corev1.Container{gpus("a", 1)},
+			record:     contract.Allocation{GPUs: []int{-1}},
+			refused:    "the allocation record names GPU -1",
+		},
+		"less than nothing": {
+			containers: []corev1.Container{shared("a", 4, 0)},
+			record:     contract.Allocation{Shares: []contract.GPUShare{{GPU: 0, MemoryGiB: -8}, {GPU: 1, MemoryGiB: 12}}},
+			refused:    "the allocation record has -8 GiB and 0 % of GPU 0, which is no part of a GPU",
+		},
+		"more cores than a GPU has": {
+			containers: []corev1.Container{shared("a", 4, 110)},
+			record:     contract.Allocation{Shares: []contract.GPUShare{{GPU: 0, MemoryGiB: 4, CorePercent: 110}}},
+			refused:    "4 GiB and 110 % of GPU 0, which is no part of a GPU",
+		},
+		"a container without a limit of cores": {
+			containers: []corev1.Container{shared("a", 4, 30), shared("b", 4, 0)},
+			record:     contract.Allocation{Shares: []contract.GPUShare{{GPU: 2, MemoryGiB: 8, CorePercent: 30}}},
+			refused:    "container b asks for aliyun.com/gpu-mem and not for aliyun.com/gpu-core.percentage, as others of the pod: it would have no limit of cores",
+		},
 		"another core share": {
 			containers: []corev1.Container{shared("a", 8, 30)},
 			record:     contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 8, CorePercent: 20}}},
@@ -193,7 +218,7 @@ func podOf(data []byte, parts bool) *corev1.Pod {
 	for i, b := range data[:min(len(data), 8)] {
 		c := gpus(fmt.Sprint("c", i), int64(b&7))
 		if parts {
-			c = shared(c.Name, int64(b&7), int64(b&7)*5)
+			c = shared(c.Name, int64(b&7), int64(b&7))
 		}
 		switch b >> 6 {
 		case 0:

@@ -29,6 +29,8 @@ const (
 	// firstRetry is how long to wait after the first failure; each further one doubles it, up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
+	// answerTimeout is below the 2 seconds after which the runtime goes on without the plugin.
+	answerTimeout = 1500 * time.Millisecond
 )
 
 // Container is what the runtime tells about a container that it is about to create.
@@ -38,6 +40,8 @@ type Container struct {
 	Name   string
 	// Env is its environment, with what the kubelet and CDI have added.
 	Env []string
+	// Pending means that CDI has given it [cdi.Pending].
+	Pending bool
 }
 
 // Getenv returns the value of a variable that the container will have.
@@ -56,7 +60,7 @@ type Plugin struct {
 	// Root is the root of the folder dev of the node.
 	Root string
 	// Create returns what a container gets beside what it has, nil for nothing; with an error the container is not
-	// created, and the pod's events have it. The runtime waits 2 seconds for an answer, unless its configuration says otherwise.
+	// created, and the pod's events have it. When it has not answered in time, its context has ended, and the container is not created.
 	Create func(context.Context, Container) (cdi.Edits, error)
 	Log    *slog.Logger
 
@@ -130,9 +134,10 @@ func (p *Plugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Containe
 
 // CreateContainer is called by the runtime before it creates a container.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	edits, err := p.Create(ctx, Container{
+	pending := slices.ContainsFunc(c.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == cdi.PendingPath })
+	edits, err := p.create(ctx, Container{
 		Pod: types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}, PodUID: types.UID(pod.GetUid()),
-		Name: c.GetName(), Env: c.GetEnv(),
+		Name: c.GetName(), Env: c.GetEnv(), Pending: pending,
 	})
 	if err != nil || edits == nil {
 		return nil, nil, err
@@ -141,12 +146,31 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, m := range c.GetMounts() {
-		if m.GetDestination() == cdi.PendingPath {
-			change.RemoveMount(cdi.PendingPath)
-		}
+	if pending {
+		change.RemoveMount(cdi.PendingPath)
 	}
 	return change, nil, nil
+}
+
+// create asks Create, which may wait for others, and answers in time.
+func (p *Plugin) create(ctx context.Context, c Container) (cdi.Edits, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	type answer struct {
+		edits cdi.Edits
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		edits, err := p.Create(ctx, c)
+		answers <- answer{edits, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.edits, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the node agent does not know in time what container %s is to get: the kubelet tries again", c.Name)
+	}
 }
 
 // watched tells when a connection cannot be read any more.

@@ -86,9 +86,11 @@ func TestCreate(t *testing.T) {
 	answer.Env("N=1")
 	change, err = created(t, plugin, nil, &api.Mount{Destination: "/data"})
 	require.NoError(t, err)
+	assert.False(t, receive(t, asked).Pending)
 	assert.Empty(t, change.Mounts, "nothing is pending")
 	change, err = created(t, plugin, nil, &api.Mount{Destination: cdi.PendingPath})
 	require.NoError(t, err)
+	assert.True(t, receive(t, asked).Pending)
 	require.Len(t, change.Mounts, 1)
 	removed, ok := change.Mounts[0].IsMarkedForRemoval()
 	assert.True(t, ok)
@@ -105,6 +107,24 @@ func TestCreate(t *testing.T) {
 
 	end()
 	assert.False(t, p.Asked())
+}
+
+// A runtime that has no answer within 2 seconds goes on without the plugin: it gets a refusal before.
+func TestCreateInTime(t *testing.T) {
+	r := nritest.New(t)
+	r.Start()
+	late := make(chan error, 1)
+	start(t, r, func(ctx context.Context, _ Container) (cdi.Edits, error) {
+		<-ctx.Done() // as long as it takes
+		late <- ctx.Err()
+		return nil, nil
+	})
+	plugin := receive(t, r.Plugins)
+	began := time.Now()
+	_, err := created(t, plugin, nil)
+	require.ErrorContains(t, err, "the node agent does not know in time what container main is to get")
+	assert.Less(t, time.Since(began), 2*time.Second)
+	require.ErrorIs(t, receive(t, late), context.DeadlineExceeded)
 }
 
 // A runtime may come later, start again, refuse a plugin, or go before it has configured it.

@@ -82,7 +82,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.servers, a.out = map[string]*server{}, map[string]string{}
 	a.lost, a.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	a.confirmer = newConfirmer(a)
-	a.sharing.starting, a.sharing.leaving = map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
+	a.sharing.starting, a.sharing.leaving = map[types.UID]*corev1.Pod{}, map[types.UID]time.Time{}
 	followed, err := followPods(ctx, a.Client, a.Node, func() { wake(a.moved) }, a.gone)
 	if err != nil {
 		return err

@@ -492,7 +492,16 @@ func TestPartsInUse(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, "cgroup"), []byte(line), 0o600))
 	}
 	pod.Finalizers = []string{"kubelet.test/ends"}
-	pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Hour)}
+	w.put(podKind, "p", pod)
+	require.Eventually(t, func() bool {
+		known := w.agent.pods.list()
+		return len(known) == 1 && known[0].DeletionTimestamp != nil
+	}, 10*time.Second, time.Millisecond)
+	for range 3 {
+		e.changed <- struct{}{} // two of them are taken, so that the agent has gone round once
+	}
+	pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} // its grace is cut short
 	w.put(podKind, "p", pod)
 	require.Eventually(t, func() bool { _, ended := e.told(); return slices.Equal([]string{"GPU-1/1"}, ended) }, 10*time.Second, 5*time.Millisecond)
 	w.Remove(podKind, "default", "p")

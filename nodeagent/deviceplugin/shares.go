@@ -48,9 +48,9 @@ type sharing struct {
 	// starting are pods that were given their parts and that the watch may not show yet.
 	starting map[types.UID]*corev1.Pod
 
-	// leaving are the pods that will be taken off their GPUs, and told the reasons for which GPUs cannot be shared; both
+	// leaving are the pods that will be taken off their GPUs, with the time of their end, and told the reasons for which GPUs cannot be shared; both
 	// belong to the agent's loop.
-	leaving map[types.UID]bool
+	leaving map[types.UID]time.Time
 	told    map[string]string
 }
 
@@ -94,12 +94,16 @@ func (a *Agent) share(ctx context.Context, node *unstructured.Unstructured, stat
 		}
 		of := a.sharesOf(pod, status.GPUs)
 		inUse = append(inUse, of...)
-		if pod.DeletionTimestamp != nil && len(of) > 0 && !a.sharing.leaving[uid] {
-			a.sharing.leaving[uid] = true
-			time.AfterFunc(time.Until(pod.DeletionTimestamp.Add(-beforeKill)), func() { a.terminate(ctx, uid, of) })
+		if pod.DeletionTimestamp == nil || len(of) == 0 {
+			continue
+		}
+		end := pod.DeletionTimestamp.Time
+		if known, ok := a.sharing.leaving[uid]; !ok || end.Before(known) { // the grace of a pod may be cut short
+			a.sharing.leaving[uid] = end
+			time.AfterFunc(time.Until(end.Add(-beforeKill)), func() { a.terminate(ctx, uid, of) })
 		}
 	}
-	maps.DeleteFunc(a.sharing.leaving, func(uid types.UID, _ bool) bool { return pods[uid] == nil })
+	maps.DeleteFunc(a.sharing.leaving, func(uid types.UID, _ time.Time) bool { return pods[uid] == nil })
 	if err := a.Enforcer.InUse(inUse); err != nil {
 		a.Log.Error("parts of GPUs that cannot be", "error", err)
 	}

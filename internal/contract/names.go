@@ -187,8 +187,9 @@ const (
 	// specification sets [VisibleDevicesEnv] to another value. Until they are known it is [NoGPUs].
 	GivenGPUsEnv = "GPUPLAN_GPUS"
 	NoGPUs       = "none"
-	// VisibleDevicesEnv names to NVIDIA's container runtime the GPUs of a container.
+	// VisibleDevicesEnv names to NVIDIA's container runtime the GPUs of a container, [NoVisibleDevices] to do nothing.
 	VisibleDevicesEnv = "NVIDIA_VISIBLE_DEVICES"
+	NoVisibleDevices  = "void"
 	// ShareMemoryEnv and DeviceMemoryEnv are what ACK sets in a container with a part of a GPU:
 	// the GiB that it has of each of its GPUs, and those of the whole GPU.
 	ShareMemoryEnv  = "ALIYUN_COM_GPU_MEM_CONTAINER"

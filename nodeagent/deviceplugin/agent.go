@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -66,11 +67,15 @@ type Agent struct {
 	// NRI is the socket of the container runtime's Node Resource Interface, "" not to use it.
 	NRI string
 
-	pods      *pods
-	runtime   *nri.Plugin
+	pods    *pods
+	runtime *nri.Plugin
+	// noCDI means that the runtime has shown that it reads no CDI specifications.
+	noCDI     atomic.Bool
 	confirmer *confirmer
 	sharing   sharing
 	servers   map[string]*server
+	// served are the resources that the kubelet has from this plugin.
+	served atomic.Pointer[[]string]
 	// out are the resources that are left to another plugin, with the reason.
 	out map[string]string
 	// lost receives when the kubelet has left a server, moved when pods have changed.
@@ -237,7 +242,20 @@ func (a *Agent) reconcile(ctx context.Context, node *unstructured.Unstructured, 
 		}
 		errs = append(errs, a.serve(ctx, node, a.servers[resource], devicesOf(resource, status.GPUs), kubelet, look))
 	}
+	var served []string
+	for resource, s := range a.servers {
+		if s.registered(kubelet) {
+			served = append(served, resource)
+		}
+	}
+	a.served.Store(&served)
 	return errors.Join(errs...)
+}
+
+// serves reports whether the kubelet has a resource from this plugin.
+func (a *Agent) serves(resource string) bool {
+	served := a.served.Load()
+	return served != nil && slices.Contains(*served, resource)
 }
 
 // serve offers a resource, unless another plugin does: then the kubelet would have two that it cannot tell apart. While pods run

@@ -442,6 +442,9 @@ func TestShares(t *testing.T) {
 	assert.ElementsMatch(t, append(acs, "PIPE=/mps", "LIMIT=4096M", "PERCENT=30"), env)
 	assert.Equal(t, []any{map[string]any{"hostPath": "/run/GPU-2", "containerPath": "/mps", "options": []any{"rbind", "ro"}}}, mounts)
 	w.confirmed("p", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}, Shares: []contract.GPUShare{share}})
+	early := w.pod("early", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 3, MemoryGiB: 4, CorePercent: 50}}},
+		container("init", amounts{memory: 4, core: 50}), container("main", amounts{memory: 4, core: 10}))
+	require.ErrorContains(t, w.kubelet.prestart(w.kubelet.admit(early, "main", memory, 4)), "init container init asks for aliyun.com/gpu-core.percentage: only sidecars and containers can")
 	both := w.pod("both", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 0, MemoryGiB: 2}, {GPU: 1, MemoryGiB: 2}}}, container("main", amounts{memory: 4}))
 	require.ErrorContains(t, w.kubelet.prestart(w.kubelet.admit(both, "main", memory, 4)), "parts of GPUs 0 and 1 cannot both be enforced in one container")
 
@@ -642,7 +645,7 @@ func TestAnotherPlugin(t *testing.T) {
 
 	// It goes, and then the last pod with its devices, which may be any GPUs.
 	p := w.pod("p", recordOf(0), container("main", amounts{gpu: 1}))
-	g := w.kubelet.admitted(p, "main", gpu, "GPU-3")
+	w.kubelet.admitted(p, "main", gpu, "GPU-3")
 	w.kubelet.offer(gpu, nil)
 	require.NoError(t, os.Remove(filepath.Join(w.kubelet.pluginDir(), "other.sock")))
 	w.event("DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: pod default/p has a device of another plugin (\"GPU-3\")")
@@ -651,20 +654,25 @@ func TestAnotherPlugin(t *testing.T) {
 	w.Remove(podKind, "default", "p")
 	w.offers(map[string]int{gpu: 4})
 
-	// The kubelet, by its checkpoint, asks this plugin about a container that is to start again with what the other has answered.
-	w.put(podKind, "p", p)
-	w.kubelet.admitted(p, "main", gpu, "GPU-3")
-	require.ErrorContains(t, w.kubelet.prestart(g), `no GPU for container main: it has a device of another plugin, "GPU-3": make the pod again`)
-	w.event("GPUsRefused")
-	assert.Nil(t, w.spec(g), "nobody would read it")
-	assert.Empty(t, w.agent.confirmer.of(p).Containers)
-	w.kubelet.forget("p")
-
 	// One that comes later is left alone, too: no device of ours reaches the kubelet for it.
 	w.kubelet.stranger(gpu, 8)
 	w.event("DevicePluginStaysOut")
 	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[1].Health = contract.Unhealthy })
 	require.Never(t, func() bool { return w.kubelet.allocatable()[gpu] != 8 }, 200*time.Millisecond, 5*time.Millisecond)
+}
+
+// A kubelet asks this plugin, by its checkpoint, about a container that is to start again with what another plugin has answered.
+func TestDevicesOfAnotherPluginInTheCheckpoint(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	p := w.pod("p", recordOf(0), container("main", amounts{gpu: 1}))
+	g := w.kubelet.admitted(p, "main", gpu, "GPU-3")
+	require.ErrorContains(t, w.kubelet.prestart(g), `no GPU for container main: it has a device of another plugin, "GPU-3": make the pod again`)
+	w.event("GPUsRefused")
+	assert.Nil(t, w.spec(g), "nobody would read it")
+	assert.Empty(t, w.agent.confirmer.of(p).Containers)
 }
 
 func TestOffer(t *testing.T) {

@@ -39,8 +39,12 @@ func (a *Agent) start(ctx context.Context, resource string, ids []string) error 
 		to.container = initContainer(pod, resource, len(ids))
 	}
 	given, err := a.give(ctx, pod, to.container, resource, ids)
-	if version := a.Nodes.Runtime(a.Node); err == nil && !tells(version) {
+	switch version := a.Nodes.Runtime(a.Node); {
+	case err != nil:
+	case !tells(version):
 		err = fmt.Errorf("the container runtime, %s, cannot be told: containerd 1.7 and later can, by CDI or NRI", version)
+	case a.noCDI.Load() && !a.runtime.Asked():
+		err = errors.New("the container runtime reads no CDI specifications, and does not ask for its GPUs by NRI now: the kubelet tries again")
 	}
 	if err != nil {
 		err = fmt.Errorf("no GPU for container %s: %w", to.container, err)
@@ -165,6 +169,12 @@ func (a *Agent) partOf(pod *corev1.Pod, container, resource string, ids []string
 	parts, err := split.Pod(&pod.Spec, record)
 	if err != nil {
 		return split.Part{}, err
+	}
+	for _, c := range pod.Spec.InitContainers {
+		if cores := c.Resources.Requests[contract.ResourceCorePercent]; cores.Sign() > 0 && !split.Sidecar(c) {
+			// By its memory and by its cores the kubelet may list it as different containers.
+			return split.Part{}, fmt.Errorf("init container %s asks for %s: only sidecars and containers can", c.Name, contract.ResourceCorePercent)
+		}
 	}
 	part := parts[container]
 	if part.Empty() {

@@ -86,14 +86,23 @@ func (p *pods) get(ctx context.Context, name types.NamespacedName, served func(t
 
 // of returns the pod of a UID, as the watch has it, else as the API server has it now.
 func (p *pods) of(ctx context.Context, name types.NamespacedName, uid types.UID) (*corev1.Pod, error) {
-	if known := p.known(name); known != nil && known.UID == uid {
+	if known := p.known(name); known != nil && uidOfNode(known) == uid {
 		return known, nil
 	}
 	pod, err := p.live(ctx, name, askTimeout)
-	if err == nil && pod.UID != uid {
+	if err == nil && uidOfNode(pod) != uid {
 		return nil, fmt.Errorf("pod %s of UID %s: %w", name, uid, errGone)
 	}
 	return pod, err
+}
+
+// uidOfNode is the UID by which the kubelet and the runtime know a pod: of a static one, of which the API server has a mirror,
+// another.
+func uidOfNode(pod *corev1.Pod) types.UID {
+	if static, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		return types.UID(static)
+	}
+	return pod.UID
 }
 
 // ended reports whether a pod of the watch has ended by now.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
@@ -32,19 +33,30 @@ var oldRuntimes = regexp.MustCompile(`^(docker://|containerd://v?(0|1\.[0-6])\.)
 // CDI have added. The runtime knows the UID of the pod: what CDI has given must be what the pod's record says. A container
 // that CDI has given nothing is given its GPUs now: the kubelet does not list it, or the runtime does not read CDI.
 func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error) {
-	told, ours := c.Getenv(contract.GivenGPUsEnv)
-	if !ours {
-		return nil, nil // it has no devices of this plugin
-	}
+	_, ours := c.Getenv(contract.GivenGPUsEnv)
 	pod, err := a.pods.of(ctx, c.Pod, c.PodUID)
+	if err != nil && !ours && !seesGPUs(c) {
+		return nil, nil // it starts, whosever it is
+	}
 	if err != nil {
 		return nil, err
 	}
 	resource, plainInit := gpuResource(pod, c.Name)
-	if resource == "" {
-		return nil, nil // it has set the variable itself
+	var given contract.ConfirmedContainer
+	var edits cdi.Edits
+	switch {
+	case resource == "":
+		return withoutGPUs(pod, c), nil
+	case ours:
+		given, edits, err = a.verify(ctx, pod, c, resource, plainInit)
+	case !a.serves(resource):
+		return nil, nil // it has what another plugin has given
+	default:
+		err = fmt.Errorf("the kubelet has given it no device of %s: make the pod again", resource)
 	}
-	given, edits, err := a.verify(ctx, pod, c.Name, resource, told, plainInit)
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // it has been refused
+	}
 	if err != nil {
 		err = fmt.Errorf("no GPU for container %s: %w", c.Name, err)
 		a.Log.Error("a container is not given GPUs", "pod", c.Pod, "error", err)
@@ -57,16 +69,21 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error)
 
 // verify holds the GPUs that a container was told against the pod's record, and returns what it is given, with what is
 // missing for that.
-func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, container, resource, told string, plainInit bool) (given contract.ConfirmedContainer, missing cdi.Edits, err error) {
+func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, c nri.Container, resource string, plainInit bool) (given contract.ConfirmedContainer, missing cdi.Edits, err error) {
+	told, _ := c.Getenv(contract.GivenGPUsEnv)
+	a.noCDI.Store(told == contract.NoGPUs && !c.Pending)
+	got := strings.Split(told, ",")
 	if resource == contract.ResourceDefaultGPU { // the kubelet has chosen
-		if told == contract.NoGPUs {
+		switch status, _ := a.hardware(); {
+		case !a.serves(resource):
+			return given, nil, fmt.Errorf("the node agent does not offer %s", resource)
+		case told == contract.NoGPUs:
 			return given, nil, errors.New("the container runtime does not read CDI specifications: switch that on")
+		default:
+			return contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: got}, nil, a.free(ctx, pod, got, status.GPUs)
 		}
-		status, _ := a.hardware()
-		given = contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: strings.Split(told, ",")}
-		return given, nil, a.free(ctx, pod, given.GPUs, status.GPUs)
 	}
-	part, err := a.partOf(pod, container, resource, nil)
+	part, err := a.partOf(pod, c.Name, resource, nil)
 	if err != nil {
 		return given, nil, err
 	}
@@ -78,25 +95,72 @@ func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, container, resource
 	if given, _, _, err = a.givenOf(ctx, pod, part); err != nil {
 		return given, nil, err
 	}
-	got := strings.Split(told, ",")
-	switch {
-	case slices.Equal(given.GPUs, got):
-		return given, nil, nil
-	case plainInit && a.has(ctx, pod, got, len(given.GPUs)):
-		return contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: got}, nil, nil
+	if !slices.Equal(given.GPUs, got) {
+		next, ok := a.next(ctx, pod, c.Name, resource, got)
+		if !plainInit || !ok {
+			return given, nil, fmt.Errorf("the container runtime was to give it %s, and the allocation record says %s: the kubelet tries again", told, strings.Join(given.GPUs, ","))
+		}
+		given = next
 	}
-	return given, nil, fmt.Errorf("the container runtime was to give it %s, and the allocation record says %s: the kubelet tries again", told, strings.Join(given.GPUs, ","))
+	return given, nil, nil
 }
 
-// has reports whether n GPUs are all of a pod's record: to an init container that runs alone any of them are free, and the
-// kubelet, which does not list it, may have named the container that has its devices next.
-func (a *Agent) has(ctx context.Context, pod *corev1.Pod, gpus []string, n int) bool {
-	record, ok, err := contract.AllocationFrom(pod.Annotations)
-	if err != nil || !ok {
-		return false
+// next is what another container of a pod is given that asks for as much as an init container and has these GPUs, when it does not run
+// beside that: the kubelet, which does not list the init container, may have named the one that has its devices next.
+func (a *Agent) next(ctx context.Context, pod *corev1.Pod, container, resource string, got []string) (given contract.ConfirmedContainer, ok bool) {
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	at := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == container })
+	for i, c := range all {
+		if i == at || i < at && split.Sidecar(c) || !sameAmount(c, all[at], resource) {
+			continue
+		}
+		part, err := a.partOf(pod, c.Name, resource, nil)
+		if err != nil {
+			continue
+		}
+		if given, _, _, err = a.givenOf(ctx, pod, part); err == nil && slices.Equal(given.GPUs, got) {
+			return given, true
+		}
 	}
-	all, _, _, err := a.givenOf(ctx, pod, split.Part{GPUs: record.GPUs, Shares: record.Shares})
-	return err == nil && len(gpus) == n && !slices.ContainsFunc(gpus, func(name string) bool { return !slices.Contains(all.GPUs, name) })
+	return given, false
+}
+
+func sameAmount(a, b corev1.Container, resource string) bool {
+	one, other := a.Resources.Requests[corev1.ResourceName(resource)], b.Resources.Requests[corev1.ResourceName(resource)]
+	return one.Cmp(other) == 0
+}
+
+// withoutGPUs keeps NVIDIA's container runtime from giving GPUs to a container that asks for none: images of NVIDIA's, and those
+// built from them, ask that runtime for all. What runs on every node, such as a monitor of GPUs, may have them.
+func withoutGPUs(pod *corev1.Pod, c nri.Container) cdi.Edits {
+	owner := metav1.GetControllerOf(pod)
+	if !seesGPUs(c) || asksOthers(pod, c.Name) || owner != nil && owner.Kind == "DaemonSet" || pod.Namespace == metav1.NamespaceSystem {
+		return nil
+	}
+	edits := cdi.Edits{}
+	edits.Env(contract.VisibleDevicesEnv + "=" + contract.NoVisibleDevices)
+	return edits
+}
+
+// seesGPUs reports whether NVIDIA's container runtime would give a container GPUs.
+func seesGPUs(c nri.Container) bool {
+	visible, _ := c.Getenv(contract.VisibleDevicesEnv)
+	return visible != "" && visible != "none" && visible != contract.NoVisibleDevices
+}
+
+// asksOthers reports whether a container may have GPUs of other plugins or drivers, such as MIG devices.
+func asksOthers(pod *corev1.Pod, container string) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		if c.Name != container {
+			return false
+		}
+		for name := range c.Resources.Requests {
+			if strings.HasPrefix(string(name), "nvidia.com/") || strings.HasPrefix(string(name), contract.ResourceTopologyGPU) {
+				return true
+			}
+		}
+		return len(c.Resources.Claims) > 0
+	})
 }
 
 // gpuResource is the resource by which a container asks for GPUs, "" when it asks for none, and whether it is an init container

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -17,10 +19,17 @@ import (
 )
 
 // asked runs the agent beside a runtime that asks plugins, and returns what asks as it does: about a container of a pod with
-// the GPUs that the runtime has been told, and whether these are pending.
+// the GPUs that the runtime has been told, or another variable, and whether these are pending.
 func (w *world) asked() func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error) {
 	w.t.Helper()
-	r := nritest.New(w.t)
+	ask, _ := w.askedBy()
+	return ask
+}
+
+// askedBy is asked that returns the runtime, too.
+func (w *world) askedBy() (ask func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error), r *nritest.Runtime) {
+	w.t.Helper()
+	r = nritest.New(w.t)
 	r.Start()
 	w.kubelet.start()
 	w.run(func(a *Agent) { a.NRI = r.Socket })
@@ -32,7 +41,10 @@ func (w *world) asked() func(pod *corev1.Pod, container, told string, pending bo
 	}
 	return func(pod *corev1.Pod, container, told string, pending bool) (env, removed []string, err error) {
 		c := &api.Container{Name: container, Env: []string{"PATH=/bin"}}
-		if told != "" {
+		switch {
+		case strings.Contains(told, "="):
+			c.Env = append(c.Env, told)
+		case told != "":
 			c.Env = append(c.Env, contract.GivenGPUsEnv+"="+told)
 		}
 		if pending {
@@ -48,7 +60,7 @@ func (w *world) asked() func(pod *corev1.Pod, container, told string, pending bo
 			}
 		}
 		return env, removed, err
-	}
+	}, r
 }
 
 // An init container in a pod of which no container asks for GPUs is none that the kubelet lists; the runtime knows it.
@@ -84,6 +96,8 @@ func TestRuntimeVerifies(t *testing.T) {
 	w.offers(map[string]int{gpu: 4})
 	p := w.pod("p", recordOf(0, 2), container("init", amounts{gpu: 1}), container("a", amounts{gpu: 1}), container("b", amounts{gpu: 1}))
 	another := w.pod("another", nil, container("main", amounts{gpu: 1}))
+	third := w.pod("third", recordOf(1), container("main", amounts{gpu: 1}))
+	others := w.pod("others", nil, container("main", amounts{contract.ResourceDefaultGPU: 1}))
 	same := p.DeepCopy()
 	same.UID = "uid-of-one-that-has-gone"
 	for name, test := range map[string]struct {
@@ -92,17 +106,19 @@ func TestRuntimeVerifies(t *testing.T) {
 		env             []string
 		refusal         string
 	}{
-		"as recorded":                {pod: p, container: "b", told: "GPU-2"},
-		"the other container's":      {pod: p, container: "b", told: "GPU-0", refusal: "no GPU for container b: the container runtime was to give it GPU-0, and the allocation record says GPU-2"},
-		"more":                       {pod: p, container: "b", told: "GPU-2,GPU-3", refusal: "was to give it GPU-2,GPU-3"},
-		"one that is free by then":   {pod: p, container: "init", told: "GPU-0"},
-		"another pod's":              {pod: p, container: "init", told: "GPU-1", refusal: "was to give it GPU-1"},
-		"more than it asks for":      {pod: p, container: "init", told: "GPU-0,GPU-2", refusal: "was to give it GPU-0,GPU-2"},
-		"a runtime that has no CDI":  {pod: p, container: "a", told: "none", env: []string{"GPUPLAN_GPUS=GPU-0", "NVIDIA_VISIBLE_DEVICES=GPU-0"}},
-		"no record":                  {pod: another, container: "main", told: "none", refusal: "the pod has no allocation record"},
-		"one of the same name":       {pod: same, container: "b", told: "GPU-2", refusal: "the pod is gone"},
-		"an ephemeral container":     {pod: p, container: "debug", told: "none"},
-		"of no device plugin at all": {pod: another, container: "main"},
+		"as recorded":               {pod: p, container: "b", told: "GPU-2"},
+		"the other container's":     {pod: p, container: "b", told: "GPU-0", refusal: "no GPU for container b: the container runtime was to give it GPU-0, and the allocation record says GPU-2"},
+		"more":                      {pod: p, container: "b", told: "GPU-2,GPU-3", refusal: "was to give it GPU-2,GPU-3"},
+		"one that is free by then":  {pod: p, container: "init", told: "GPU-0"},
+		"another pod's":             {pod: p, container: "init", told: "GPU-1", refusal: "was to give it GPU-1"},
+		"more than it asks for":     {pod: p, container: "init", told: "GPU-0,GPU-2", refusal: "was to give it GPU-0,GPU-2"},
+		"a runtime that has no CDI": {pod: p, container: "a", told: "none", env: []string{"GPUPLAN_GPUS=GPU-0", "NVIDIA_VISIBLE_DEVICES=GPU-0"}},
+		"no record":                 {pod: another, container: "main", told: "none", refusal: "the pod has no allocation record"},
+		"one of the same name":      {pod: same, container: "b", told: "GPU-2", refusal: "the pod is gone"},
+		"an ephemeral container":    {pod: p, container: "debug", told: "none"},
+		"of another plugin":         {pod: others, container: "main", told: "NVIDIA_VISIBLE_DEVICES=GPU-3"},
+		"told by itself":            {pod: others, container: "main", told: "GPU-3", refusal: "the node agent does not offer nvidia.com/gpu"},
+		"given nothing":             {pod: third, container: "main", refusal: "no GPU for container main: the kubelet has given it no device of aliyun.com/gpu: make the pod again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env, _, err := ask(test.pod, test.container, test.told, false)
@@ -146,6 +162,11 @@ func TestRuntimeVerifiesShares(t *testing.T) {
 	p := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, container("main", amounts{memory: 4, core: 30}))
 	_, _, err := ask(p, "main", "GPU-1", false)
 	require.ErrorContains(t, err, "the allocation record says GPU-2")
+	init := w.pod("init", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 0, MemoryGiB: 4}, {GPU: 1, MemoryGiB: 4}}},
+		container("init", amounts{memory: 4}), container("a", amounts{memory: 4}), container("b", amounts{memory: 4}))
+	_, _, err = ask(init, "init", "GPU-0", false) // what a has next
+	require.NoError(t, err)
+	w.confirmed("init", "init", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-0"}, Shares: []contract.GPUShare{{GPU: 0, MemoryGiB: 4}}, Unenforced: true})
 	_, _, err = ask(p, "main", "GPU-2", false)
 	require.NoError(t, err)
 	w.confirmed("p", "main", contract.ConfirmedContainer{Way: "CDI", GPUs: []string{"GPU-2"}, Shares: []contract.GPUShare{share}, Unenforced: true})
@@ -188,7 +209,87 @@ func TestRuntimeInModeDefault(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = ask(p, "main", "none", false)
 	require.ErrorContains(t, err, "the container runtime does not read CDI specifications")
+	other := w.pod("other", nil, container("main", amounts{contract.ResourceDefaultGPU: 1}))
+	_, _, err = ask(other, "main", "GPU-3", false)
+	require.ErrorContains(t, err, "GPU 3 GPU-3 is of pod default/p, too")
+
+	// The runtime knows a static pod by the UID that the kubelet has made of its file.
+	static := w.pod("static", nil, container("main", amounts{contract.ResourceDefaultGPU: 1}))
+	static.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash"}
+	w.put(podKind, "static", static)
+	static.UID = "hash"
+	_, _, err = ask(static, "main", "GPU-2", false)
+	require.NoError(t, err)
 	unlisted := w.kubelet.admit(p, "init", contract.ResourceDefaultGPU, 1)
 	unlisted.plain = true
 	require.ErrorContains(t, w.kubelet.prestart(unlisted), "the kubelet does not tell which container has these devices")
+}
+
+// An init container that comes after a sidecar does not run alone.
+func TestRuntimeVerifiesAnInitContainerBesideASidecar(t *testing.T) {
+	w := newWorld(t, "topology")
+	ask := w.asked()
+	w.offers(map[string]int{gpu: 4})
+	always := corev1.ContainerRestartPolicyAlways
+	before, after := container("init-before", amounts{gpu: 1}), container("init-after", amounts{gpu: 1})
+	before.RestartPolicy, after.RestartPolicy = &always, &always
+	p := w.pod("p", recordOf(0, 1, 2), before, container("init", amounts{gpu: 1}), after, container("main", amounts{gpu: 1}))
+	_, _, err := ask(p, "init", "GPU-0", false)
+	require.ErrorContains(t, err, "was to give it GPU-0, and the allocation record says GPU-2", "it is of the sidecar that runs")
+	_, _, err = ask(p, "init", "GPU-1", false)
+	require.NoError(t, err)
+}
+
+// A runtime that reads no CDI specifications gets the GPUs by NRI alone. While it does not ask, as in up to a minute after its start,
+// a container would have none.
+func TestRuntimeWithoutCDIThatDoesNotAsk(t *testing.T) {
+	w := newWorld(t, "topology")
+	ask, runtime := w.askedBy()
+	w.offers(map[string]int{gpu: 4})
+	p := w.pod("p", recordOf(1), container("main", amounts{gpu: 1}))
+	g := w.kubelet.admit(p, "main", gpu, 1)
+	require.NoError(t, w.kubelet.prestart(g))
+	_, _, err := ask(p, "main", "none", false)
+	require.NoError(t, err)
+	runtime.Stop()
+	require.Eventually(t, func() bool { return !w.agent.runtime.Asked() }, 20*time.Second, time.Millisecond)
+	require.ErrorContains(t, w.kubelet.prestart(g), "the container runtime reads no CDI specifications, and does not ask")
+}
+
+// A container that asks for no GPU has none, although its image asks NVIDIA's runtime for all of them.
+func TestRuntimeTellsOfAContainerThatAsksForNothingAndTakesAll(t *testing.T) {
+	w := newWorld(t, "topology")
+	ask := w.asked()
+	w.offers(map[string]int{gpu: 4})
+	p := w.pod("p", nil, container("main", nil), container("mig", amounts{"nvidia.com/mig-1g.10gb": 1}))
+	monitor := w.pod("monitor", nil, container("main", nil))
+	yes := true
+	monitor.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "monitor", UID: "m", Controller: &yes}}
+	w.put(podKind, "monitor", monitor)
+	gone := p.DeepCopy()
+	gone.Name = "gone"
+	for name, test := range map[string]struct {
+		pod             *corev1.Pod
+		container, sees string
+		env             []string
+		refusal         string
+	}{
+		"all":                 {pod: p, container: "main", sees: "all", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+		"one":                 {pod: p, container: "main", sees: "GPU-3", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+		"none":                {pod: p, container: "main", sees: "void"},
+		"a monitor":           {pod: monitor, container: "main", sees: "all"},
+		"a MIG device":        {pod: p, container: "mig", sees: "MIG-1"},
+		"of a pod that went":  {pod: gone, container: "main", sees: "all", refusal: "the pod is gone"},
+		"none, and it is new": {pod: gone, container: "main", sees: "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env, _, err := ask(test.pod, test.container, "NVIDIA_VISIBLE_DEVICES="+test.sees, false)
+			assert.Equal(t, test.env, env)
+			if test.refusal == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.refusal)
+		})
+	}
 }

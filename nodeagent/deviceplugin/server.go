@@ -190,7 +190,7 @@ func (s *server) Allocate(_ context.Context, request *pluginapi.AllocateRequest)
 				return nil, err
 			}
 			allocated.CdiDevices = []*pluginapi.CDIDevice{{Name: cdi.Qualified(name)}}
-			allocated.Envs = map[string]string{contract.VisibleDevicesEnv: "void", contract.GivenGPUsEnv: contract.NoGPUs}
+			allocated.Envs = map[string]string{contract.VisibleDevicesEnv: contract.NoVisibleDevices, contract.GivenGPUsEnv: contract.NoGPUs}
 		}
 		response.ContainerResponses = append(response.ContainerResponses, allocated)
 	}

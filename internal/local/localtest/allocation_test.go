@@ -3,6 +3,7 @@ package localtest_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,10 +12,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/deploy/charts"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -96,17 +101,16 @@ func (i instance) confirmedAs(pod string) (gpus []string, err error) {
 	return gpus, nil
 }
 
-// What the scheduler decides is what containers get, from a real kubelet and a real container runtime. A runtime that cannot be told
-// starts none of them.
-func TestRealAllocation(t *testing.T) {
-	t.Parallel()
+// realNode is a platform with the scheduler and one node pool of a real node; install installs the node agent, as device plugin or not.
+func realNode(t *testing.T, plugins bool) (i instance, client kubernetes.Interface, node realnode.Node, install func(plugins bool)) {
+	t.Helper()
 	if err := realnode.Missing(); err != nil {
 		t.Skip(err)
 	}
-	i := newInstance(t)
+	i = newInstance(t)
 	t.Cleanup(i.dumpRealNodes)
 	i.must("up", "--real-nodes", "1")
-	client, cloud, cluster := i.client(), cloudClient(t, i.env()), i.env()["GPUPLAN_CLUSTER_ID"]
+	client = i.client()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(i.dir, "kubeconfig"))
 	require.NoError(t, err)
 	access, err := kube.New(config)
@@ -114,23 +118,38 @@ func TestRealAllocation(t *testing.T) {
 	agent := charts.Program{
 		Name: contract.NodeAgentName, CRDs: []string{contract.GPUNodeResource + "." + contract.GPUNodeGroup}, Templates: []string{"node-agent.yaml"},
 	}
-	objects, err := agent.Objects(charts.Values{"nodeAgent": {"image": "example.com/agent:1", "devicePlugins": true, "metricsPort": 0}})
+	install = func(plugins bool) {
+		t.Helper()
+		objects, err := agent.Objects(charts.Values{"nodeAgent": {"image": "example.com/agent:1", "devicePlugins": plugins, "metricsPort": 0}})
+		require.NoError(t, err)
+		require.NoError(t, access.ApplyAll(t.Context(), objects, nil))
+	}
+	install(plugins)
+	objects, err := scheduler.Objects(scheduler.Options{Image: "example.com/scheduler:1", Replicas: 1})
 	require.NoError(t, err)
 	require.NoError(t, access.ApplyAll(t.Context(), objects, nil))
-	objects, err = scheduler.Objects(scheduler.Options{Image: "example.com/scheduler:1", Replicas: 1})
-	require.NoError(t, err)
-	require.NoError(t, access.ApplyAll(t.Context(), objects, nil))
-	created, err := cloud.CreateNodePool(t.Context(), cluster, v100Pool("exact", 1))
+	cloud := cloudClient(t, i.env())
+	created, err := cloud.CreateNodePool(t.Context(), i.env()["GPUPLAN_CLUSTER_ID"], v100Pool("exact", 1))
 	require.NoError(t, err)
 	_, err = cloud.WaitTask(t.Context(), created.TaskID, nil)
 	require.NoError(t, err)
 	nodes, err := realnode.List(datadir.Dir(i.dir))
 	require.NoError(t, err)
 	require.Len(t, nodes, 1)
-	eventually(t, "the agent offers the node's GPUs", func() error { return offers(client, nodes[0].Name, contract.ResourceTopologyGPU, 8) })
+	return i, client, nodes[0], install
+}
 
+// What the scheduler decides is what containers get, from a real kubelet and a real container runtime. A runtime that cannot be told
+// starts none of them.
+func TestRealAllocation(t *testing.T) {
+	t.Parallel()
+	i, client, machine, _ := realNode(t, true)
+	eventually(t, "the agent offers the node's GPUs", func() error { return offers(client, machine.Name, contract.ResourceTopologyGPU, 8) })
+
+	again := asking("main", 2)
+	again.Env = []corev1.EnvVar{{Name: "GPUPLAN_RUN_FOR", Value: "30s"}} // then it starts again
 	pods := []*corev1.Pod{
-		allocationPod("one", asking("main", 2)),
+		allocationPod("one", again),
 		allocationPod("two", asking("a", 1), asking("b", 1), asking("none", 0)),
 		allocationPod("three", asking("init", 2), asking("a", 1), asking("b", 1)),
 		allocationPod("early", asking("init", 1), asking("main", 0)),
@@ -139,7 +158,7 @@ func TestRealAllocation(t *testing.T) {
 		_, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	node, err := client.CoreV1().Nodes().Get(t.Context(), nodes[0].Name, metav1.GetOptions{})
+	node, err := client.CoreV1().Nodes().Get(t.Context(), machine.Name, metav1.GetOptions{})
 	require.NoError(t, err)
 	if runtime := node.Status.NodeInfo.ContainerRuntimeVersion; strings.HasPrefix(runtime, "containerd://1.") && !strings.HasPrefix(runtime, "containerd://1.7.") {
 		eventually(t, "a container that cannot be told its GPUs does not start", func() error {
@@ -164,4 +183,68 @@ func TestRealAllocation(t *testing.T) {
 	}
 	slices.Sort(given)
 	assert.Len(t, slices.Compact(given), 6, "no GPU has two containers: %v", given)
+
+	// A pod of any user that names the node and asks for what it does not offer runs, since the kubelet passes over it. The node goes
+	// on to offer what it did.
+	c := asking("main", 0)
+	c.Resources.Limits = corev1.ResourceList{contract.ResourceDefaultGPU: *resource.NewQuantity(1, resource.DecimalSI)}
+	stranger := allocationPod("stranger", c)
+	stranger.Spec.SchedulerName, stranger.Spec.NodeName = "", machine.Name
+	_, err = client.CoreV1().Pods("default").Create(t.Context(), stranger, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, "stranger runs", func() error { return hasPhase(client, "stranger", corev1.PodRunning) })
+	restarts := func() int32 {
+		pod, err := client.CoreV1().Pods("default").Get(t.Context(), "one", metav1.GetOptions{})
+		require.NoError(t, err)
+		return pod.Status.ContainerStatuses[0].RestartCount
+	}
+	before := restarts()
+	eventually(t, "one starts again with the GPUs of its record", func() error {
+		if restarts() == before {
+			return errors.New("not yet")
+		}
+		_, err := i.confirmedAs("one")
+		return err
+	})
+	require.NoError(t, offers(client, machine.Name, contract.ResourceTopologyGPU, 8))
+	log, err := client.CoreV1().Pods("default").GetLogs("stranger", &corev1.PodLogOptions{}).DoRaw(t.Context())
+	require.NoError(t, err)
+	assert.NotRegexp(t, givenGPUs, string(log))
+}
+
+// The node agent does not take over while a pod has devices of another plugin, of which nobody knows the GPUs.
+func TestRealTakeover(t *testing.T) {
+	t.Parallel()
+	_, client, machine, install := realNode(t, false)
+	dir, end := machine.DevicePlugins(), make(chan struct{})
+	toy := grpc.NewServer()
+	deviceplugin.RegisterDevicePluginServer(toy, plugin{gpus: 8, end: end})
+	listener, err := net.Listen("unix", filepath.Join(dir, "toy.sock"))
+	require.NoError(t, err)
+	go func() { _ = toy.Serve(listener) }()
+	t.Cleanup(toy.Stop)
+	connection, err := grpc.NewClient("unix:"+filepath.Join(dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	_, err = deviceplugin.NewRegistrationClient(connection).Register(t.Context(), &deviceplugin.RegisterRequest{Version: deviceplugin.Version, Endpoint: "toy.sock", ResourceName: contract.ResourceTopologyGPU})
+	require.NoError(t, err)
+	require.NoError(t, connection.Close())
+	eventually(t, "the other plugin offers", func() error { return offers(client, machine.Name, contract.ResourceTopologyGPU, 8) })
+	_, err = client.CoreV1().Pods("default").Create(t.Context(), allocationPod("one", asking("main", 2)), metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, "one runs", func() error { return hasPhase(client, "one", corev1.PodRunning) })
+
+	close(end)
+	toy.Stop()
+	install(true)
+	eventually(t, "the agent stays out", func() error {
+		events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=DevicePluginStaysOut"})
+		if err == nil && !slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return strings.Contains(e.Message, "pod default/one has a device of another plugin")
+		}) {
+			err = fmt.Errorf("no such event: %+v", events.Items)
+		}
+		return err
+	})
+	require.NoError(t, client.CoreV1().Pods("default").Delete(t.Context(), "one", metav1.DeleteOptions{}))
+	eventually(t, "the agent offers the node's GPUs", func() error { return offers(client, machine.Name, contract.ResourceTopologyGPU, 8) })
 }

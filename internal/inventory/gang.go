@@ -94,11 +94,11 @@ func PlanKey(p *corev1.Pod) (key string, ok bool) {
 }
 
 // Replica returns the role of a pod in its job and its index there, each "" where the
-// operator does not say: the training operator by its labels, the MPI operator's workers of
+// operator does not say: the training operator and the MPI operator by their labels, the latter's workers of
 // v1alpha1 as pods of a StatefulSet, Jobs by the index of completion, which older versions of
 // Kubernetes annotate alone. Where a role of a JobSet is several Jobs, theirs comes first.
 func Replica(p *corev1.Pod) (role, index string) {
-	role = strings.ToLower(cmp.Or(p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.ArenaMPIRoleLabel], p.Labels[contract.JobSetRoleLabel]))
+	role = strings.ToLower(cmp.Or(p.Labels[contract.JobReplicaTypeLabel], p.Labels[contract.ArenaMPIRoleLabel], p.Labels[contract.JobSetRoleLabel], p.Labels[contract.JobRoleLabel]))
 	index = cmp.Or(p.Labels[contract.JobReplicaIndexLabel], p.Labels[appsv1.PodIndexLabel],
 		p.Labels[batchv1.JobCompletionIndexAnnotation], p.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if jobs := p.Labels[contract.JobSetJobsLabel]; jobs != "" && jobs != "1" && index != "" {

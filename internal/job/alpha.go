@@ -1,7 +1,6 @@
 package job
 
 import (
-	"fmt"
 	"maps"
 	"strconv"
 
@@ -59,13 +58,7 @@ func Whole(obj *unstructured.Unstructured) bool {
 	return err != nil || len(o.Spec.replicas(framework)) > 0
 }
 
-// AlphaFaults lists what an MPIJob v1alpha1 cannot say of a job, in the order of [Spec.Check].
-func (s Spec) AlphaFaults() []Problem {
-	s = s.Complete()
-	var problems []Problem
-	add := func(role, field, format string, args ...any) {
-		problems = append(problems, Problem{Field: field, Role: role, Text: fmt.Sprintf(format, args...)})
-	}
+func (s Spec) alphaFaults(add report) {
 	if len(s.Name) > longestAlphaName {
 		add("", "name", "the name has %d characters, and %d are possible", len(s.Name), longestAlphaName)
 	}
@@ -88,7 +81,6 @@ func (s Spec) AlphaFaults() []Problem {
 	if launcher.Image != worker.Image || launcher.WorkingDir != worker.WorkingDir || !maps.Equal(launcher.Env, worker.Env) {
 		add(contract.ReplicaLauncher, "", "launcher and workers have one template, so image, env and working_dir are the same")
 	}
-	return problems
 }
 
 // toAlpha gives an MPIJob of v1 the shape of v1alpha1. Its pods get the labels by which those
@@ -97,7 +89,7 @@ func toAlpha(o *object) *alphaObject {
 	launcher, worker := o.Spec.MPI[camel(contract.ReplicaLauncher)], o.Spec.MPI[camel(contract.ReplicaWorker)]
 	template := *worker.Template.DeepCopy()
 	template.Labels = merge(template.Labels, map[string]string{
-		contract.JobOperatorNameLabel: MPI.Operator(), contract.JobNameLabel: o.Name,
+		contract.JobOperatorNameLabel: MPI.object().operator, contract.JobNameLabel: o.Name,
 	})
 	main, leads := &template.Spec.Containers[0], launcher.Template.Spec.Containers[0]
 	main.Command, main.Args = leads.Command, leads.Args

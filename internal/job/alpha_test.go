@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,50 +17,57 @@ import (
 )
 
 // What a version of MPIJob is said to be able to say is read back from it as it was written,
-// and the planner is told the same by both versions; what it is said not to be able to say is
+// and the planner is told the same by all versions; what it is said not to be able to say is
 // lost.
 func TestVersionsSayTheSame(t *testing.T) {
-	said := 0
-	for seed := range uint64(2000) {
-		spec := randomMPI(rand.New(rand.NewPCG(seed, 7)))
-		if len(spec.Check()) > 0 {
-			continue
-		}
-		spec.Alpha = true
-		obj, err := spec.Render()
-		require.NoError(t, err)
-		require.True(t, Alpha(obj))
-		back, err := Parse(obj)
-		require.NoError(t, err)
-		faults := spec.AlphaFaults()
-		if slices.ContainsFunc(faults, func(f Problem) bool { return !slices.Contains([]string{"name", "gang", "restart_policy"}, f.Field) }) {
-			// The others are written as they are, and the operator makes nothing of them.
-			assert.False(t, same(spec, back), "seed %d: %v is no fault", seed, faults)
-		}
-		if len(faults) > 0 {
-			continue
-		}
-		said++
-		require.True(t, same(spec, back), "seed %d", seed)
-		assert.Equal(t, spec.Suspend || spec.Queue, Held(obj), "seed %d", seed)
+	for version, unmade := range map[string][]string{ // which the operator makes nothing of, written as they are
+		contract.MPIAlphaVersion:    {"name", "gang", "restart_policy"},
+		contract.MPIOperatorVersion: {"restart_policy", "ttl_seconds_after_finished", "host_network"},
+		"":                          nil,
+	} {
+		t.Run(cmp.Or(version, contract.KubeflowVersion), func(t *testing.T) {
+			said := 0
+			for seed := range uint64(2000) {
+				spec := randomMPI(rand.New(rand.NewPCG(seed, 7)))
+				if len(spec.Check()) > 0 {
+					continue
+				}
+				spec.Version = version
+				obj, err := spec.Render()
+				require.NoError(t, err)
+				require.Equal(t, version, VersionOf(obj))
+				back, err := Parse(obj)
+				require.NoError(t, err)
+				faults := spec.VersionFaults()
+				if slices.ContainsFunc(faults, func(f Problem) bool { return !slices.Contains(unmade, f.Field) }) {
+					assert.False(t, same(spec, back), "seed %d: %v is no fault", seed, faults)
+				}
+				if len(faults) > 0 {
+					continue
+				}
+				said++
+				require.True(t, same(spec, back), "seed %d", seed)
+				assert.Equal(t, spec.Suspend || spec.Queue, Held(obj), "seed %d", seed)
 
-		planned, err := back.PlannerGang(nil)
-		require.NoError(t, err)
-		spec.Alpha = false
-		want, err := spec.PlannerGang(nil)
-		require.NoError(t, err)
-		late := want.Roles[0]
-		require.True(t, late.Late)
-		planned.Roles, want.Roles = planned.Roles[1:], want.Roles[1:]
-		for _, roles := range [][]string{planned.Roles[0].Members, want.Roles[0].Members} {
-			assert.Equal(t, "worker-0", roles[0], "seed %d", seed)
-		}
-		assert.Equal(t, want, planned, "seed %d", seed)
+				planned, err := back.PlannerGang(nil)
+				require.NoError(t, err)
+				spec.Version = ""
+				want, err := spec.PlannerGang(nil)
+				require.NoError(t, err)
+				late := want.Roles[0]
+				require.True(t, late.Late)
+				planned.Roles, want.Roles = planned.Roles[1:], want.Roles[1:]
+				for _, roles := range [][]string{planned.Roles[0].Members, want.Roles[0].Members} {
+					assert.Equal(t, "worker-0", roles[0], "seed %d", seed)
+				}
+				assert.Equal(t, want, planned, "seed %d", seed)
+			}
+			assert.Greater(t, said, 200)
+		})
 	}
-	assert.Greater(t, said, 200)
 }
 
-// randomMPI is an MPI job of which each property is often what v1alpha1 cannot say.
+// randomMPI is an MPI job of which each property is often what some version cannot say.
 func randomMPI(random *rand.Rand) Spec {
 	rarely := func() bool { return random.IntN(10) == 0 }
 	half := func() bool { return random.IntN(2) == 0 }
@@ -91,6 +99,7 @@ func randomMPI(random *rand.Rand) Spec {
 		func() { s.BackoffLimit, s.CleanPodPolicy = ptr.To[int32](2), "Running" },
 		func() { s.HostNetwork, s.Quota, s.NonPreemptible = true, "vision", true },
 		func() { s.Volumes = map[string]Volume{"data": {Claim: "c", MountPath: "/data"}} },
+		func() { s.MPIImplementation, s.SSHAuthMountPath = "MPICH", "/home/mpi/.ssh" },
 		func() { s.Pools, s.NodeSelector = nil, map[string]string{"zone": "b"} },
 	} {
 		if rarely() {
@@ -101,24 +110,45 @@ func randomMPI(random *rand.Rand) Spec {
 	return s.Complete()
 }
 
-func TestAlphaFaults(t *testing.T) {
+func TestVersionFaults(t *testing.T) {
+	const alpha, operator = contract.MPIAlphaVersion, contract.MPIOperatorVersion
+	intel, ssh := func(s *Spec) { s.MPIImplementation = "Intel" }, func(s *Spec) { s.SSHAuthMountPath = "/keys" }
 	for name, c := range map[string]struct {
-		change func(*Spec)
-		want   Problem
+		version string
+		change  func(*Spec)
+		want    Problem
 	}{
-		"images":            {func(s *Spec) { set(s, "worker", func(r *Role) { r.Image = "b" }) }, Problem{"", "launcher", "launcher and workers have one template, so image, env and working_dir are the same"}},
-		"launcher requests": {func(s *Spec) { set(s, "launcher", func(r *Role) { r.CPU = resource.MustParse("1") }) }, Problem{"", "launcher", "the launcher is one pod without requests"}},
-		"worker's command":  {func(s *Spec) { set(s, "worker", func(r *Role) { r.Command = []string{"sshd"} }) }, Problem{"command", "worker", "the workers wait for the launcher, and run nothing else"}},
-		"minimum":           {func(s *Spec) { s.Minimum = 2 }, Problem{"gang", "", "the launcher starts when all workers run, so the minimum is 4"}},
-		"time to live":      {func(s *Spec) { s.TTLSecondsAfterFinished = ptr.To[int32](1) }, Problem{"ttl_seconds_after_finished", "", "nothing cleans up after it"}},
-		"restarts":          {func(s *Spec) { s.RestartPolicy = "ExitCode" }, Problem{"restart_policy", "", `"ExitCode" is not possible: use "Never" or "OnFailure"`}},
-		"name":              {func(s *Spec) { s.Name = strings.Repeat("a", 46) }, Problem{"name", "", "the name has 46 characters, and 45 are possible"}},
+		"images":                 {alpha, func(s *Spec) { set(s, "worker", func(r *Role) { r.Image = "b" }) }, Problem{"", "launcher", "launcher and workers have one template, so image, env and working_dir are the same"}},
+		"launcher requests":      {alpha, func(s *Spec) { set(s, "launcher", func(r *Role) { r.CPU = resource.MustParse("1") }) }, Problem{"", "launcher", "the launcher is one pod without requests"}},
+		"worker's command":       {alpha, func(s *Spec) { set(s, "worker", func(r *Role) { r.Command = []string{"sshd"} }) }, Problem{"command", "worker", "the workers wait for the launcher, and run nothing else"}},
+		"minimum":                {alpha, func(s *Spec) { s.Minimum = 2 }, Problem{"gang", "", "the launcher starts when all workers run, so the minimum is 4"}},
+		"time to live":           {alpha, func(s *Spec) { s.TTLSecondsAfterFinished = ptr.To[int32](1) }, Problem{"ttl_seconds_after_finished", "", "nothing cleans up after it"}},
+		"restarts":               {alpha, func(s *Spec) { s.RestartPolicy = "ExitCode" }, Problem{"restart_policy", "", `"ExitCode" is not possible: use "Never" or "OnFailure"`}},
+		"name":                   {alpha, func(s *Spec) { s.Name = strings.Repeat("a", 46) }, Problem{"name", "", "the name has 46 characters, and 45 are possible"}},
+		"implementation":         {alpha, intel, Problem{"mpi_implementation", "", "its operator knows OpenMPI alone"}},
+		"implementation, v1":     {"", intel, Problem{"mpi_implementation", "", "its operator knows OpenMPI alone"}},
+		"keys, v1":               {"", ssh, Problem{"ssh_auth_mount_path", "", "its launcher reaches the workers by kubectl, without keys"}},
+		"restarts, MPI operator": {operator, func(s *Spec) { s.RestartPolicy = "Always" }, Problem{"restart_policy", "", `"Always" is not possible: use "Never" or "OnFailure"`}},
+		"to live, MPI operator":  {operator, func(s *Spec) { s.TTLSecondsAfterFinished = ptr.To[int32](1) }, Problem{"ttl_seconds_after_finished", "", "its operator deletes the launcher after it, and leaves the job and the workers"}},
+		"on the host's network":  {operator, func(s *Spec) { s.HostNetwork = true }, Problem{"host_network", "", "its workers run sshd on port 22, which is the node's own on the host's network: set host_network = false, or give the workers a command that runs it on another port"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := vgg16()
-			assert.Empty(t, spec.AlphaFaults())
+			spec.Version = c.version
+			assert.Empty(t, spec.VersionFaults())
 			c.change(&spec)
-			assert.Equal(t, []Problem{c.want}, spec.AlphaFaults())
+			assert.Equal(t, []Problem{c.want}, spec.VersionFaults())
+		})
+	}
+	for name, change := range map[string]func(*Spec){"implementation": intel, "keys": ssh, "an elastic gang": func(s *Spec) { s.Minimum = 2 },
+		"sshd elsewhere": func(s *Spec) {
+			s.HostNetwork = true
+			set(s, "worker", func(r *Role) { r.Command = []string{"sshd", "-De", "-p", "2222"} })
+		}} {
+		t.Run(name+", MPI operator", func(t *testing.T) {
+			spec := byOperator()
+			change(&spec)
+			assert.Empty(t, spec.VersionFaults())
 		})
 	}
 }

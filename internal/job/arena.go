@@ -49,7 +49,7 @@ func (s Spec) arenaPodLabels(role string) map[string]string {
 		return nil
 	}
 	labels := s.arenaLabels()
-	if s.Framework == MPI && !s.Alpha { // whose operator sets them
+	if s.Framework == MPI && s.Version != contract.MPIAlphaVersion { // whose operator sets them
 		labels[contract.ArenaMPIGroupLabel] = contract.KubeflowGroup
 		labels[contract.ArenaMPIJobLabel] = s.Name
 		labels[contract.ArenaMPIRoleLabel] = role

@@ -41,7 +41,7 @@ func indexed(o *object, framework Framework, role string) batchv1.JobSpec {
 	replica := o.Spec.Jobs[camel(role)]
 	template := *replica.Template.DeepCopy()
 	template.Labels = merge(template.Labels, map[string]string{
-		contract.JobOperatorNameLabel: framework.Operator(), contract.JobNameLabel: o.Name, contract.JobReplicaTypeLabel: role,
+		contract.JobOperatorNameLabel: framework.object().operator, contract.JobNameLabel: o.Name, contract.JobReplicaTypeLabel: role,
 	})
 	template.Spec.RestartPolicy = corev1.RestartPolicy(replica.RestartPolicy)
 	spec := batchv1.JobSpec{
@@ -188,6 +188,8 @@ func Keep(rendered, live *unstructured.Unstructured) error {
 	switch {
 	case isJobSet(rendered):
 		return keepJobSet(rendered, live)
+	case VersionOf(rendered) == contract.MPIOperatorVersion:
+		return keepOperator(rendered, live)
 	case !isBatch(rendered):
 		return nil
 	}

@@ -91,6 +91,7 @@ func (s Spec) checkJob(add report) {
 	s.checkCodeSync(add)
 	s.checkTensorBoard(add)
 	s.checkProcesses(add)
+	s.checkMPI(add)
 	s.checkBatch(add)
 	s.checkJobSet(add)
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {

@@ -25,7 +25,7 @@ type Framework string
 // Frameworks that are rendered.
 const (
 	PyTorch Framework = "pytorch" // PyTorchJob kubeflow.org/v1: master, worker
-	MPI     Framework = "mpi"     // MPIJob kubeflow.org/v1, or v1alpha1: launcher, worker
+	MPI     Framework = "mpi"     // MPIJob kubeflow.org/v1, v2beta1 or v1alpha1: launcher, worker
 	JobSet  Framework = "jobset"  // JobSet jobset.x-k8s.io/v1alpha2: roles of any name
 	Batch   Framework = "batch"   // Job batch/v1: worker
 )
@@ -135,7 +135,10 @@ type Spec struct {
 	// ProcessesPerNode is how many processes torchrun starts in each replica of a PyTorchJob: a number, or
 	// "auto", "cpu" or "gpu" to count what the replica has; "" means auto.
 	ProcessesPerNode string
-	Suspend          bool
+	// MPIImplementation is one of [Implementations], and SSHAuthMountPath where pods have the launcher's keys; "" leaves
+	// them to the MPI operator, which alone knows them.
+	MPIImplementation, SSHAuthMountPath string
+	Suspend                             bool
 	// Queue leaves it to the job queue when the job starts; it is suspended until then.
 	Queue bool
 	// CleanPodPolicy is which pods go when the job has finished: None, Running, All.
@@ -147,9 +150,9 @@ type Spec struct {
 	TTLSecondsAfterFinished *int32
 	// Owner is the stamp of the configuration that creates the job, on the job and its pods; "" for none.
 	Owner string
-	// Alpha makes an MPI job an MPIJob v1alpha1, the version that arena knows. It must then have
-	// no [Spec.AlphaFaults].
-	Alpha bool
+	// Version is that of an MPI job: [contract.MPIAlphaVersion], which arena knows, [contract.MPIOperatorVersion], which is
+	// the MPI operator's, or "" for the training operator's. The job must have no [Spec.VersionFaults].
+	Version string
 	// Arena adds the marks by which `arena list`, `get` and `delete` know the job.
 	Arena bool
 	// Planned is the [contract.PlannedPlacement] of the job as text, "" for none.
@@ -228,6 +231,7 @@ func (s Spec) Complete() Spec {
 	s.completeRDMA()
 	s.completeCodeSync()
 	s.completeTensorBoard()
+	s.completeMPI()
 	if s.ProcessesPerNode == "" && s.Framework == PyTorch {
 		s.ProcessesPerNode = autoProcesses
 	}
@@ -284,6 +288,12 @@ func (s Spec) Brief() Spec {
 	}
 	s.briefCodeSync()
 	s.briefTensorBoard()
+	if s.MPIImplementation == implied.MPIImplementation {
+		s.MPIImplementation = ""
+	}
+	if s.SSHAuthMountPath == implied.SSHAuthMountPath {
+		s.SSHAuthMountPath = ""
+	}
 	if s.Gang {
 		s.briefMinima()
 	}

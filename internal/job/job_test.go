@@ -101,7 +101,7 @@ func golden(t *testing.T, name string, got any) {
 // alpha is a job in the version that arena knows.
 func alpha() Spec {
 	s := vgg16()
-	s.Alpha = true
+	s.Version = contract.MPIAlphaVersion
 	return s
 }
 
@@ -118,6 +118,23 @@ func alphaShared() Spec {
 		"worker": {Replicas: 2, Image: "tune:1", Env: env, WorkingDir: "/src", MemoryGiB: 8, GPUs: 2,
 			CPU: resource.MustParse("2"), Memory: resource.MustParse("8Gi"), RDMA: true},
 	}
+	return s
+}
+
+// byOperator is a job in the version of the MPI operator.
+func byOperator() Spec {
+	s := vgg16()
+	s.Version = contract.MPIOperatorVersion
+	return s
+}
+
+// byOperatorShared is such a job that runs with a part of its members, and sets all that the version has.
+func byOperatorShared() Spec {
+	s := alphaShared()
+	s.Version, s.MPIImplementation, s.SSHAuthMountPath = contract.MPIOperatorVersion, "Intel", "/home/mpi/.ssh"
+	launcher, worker := s.Roles["launcher"], s.Roles["worker"]
+	launcher.CPU, worker.Replicas, worker.Minimum, worker.Command = resource.MustParse("1"), 4, 2, []string{"/usr/sbin/sshd", "-De"}
+	s.Roles = map[string]Role{"launcher": launcher, "worker": worker}
 	return s
 }
 
@@ -163,7 +180,7 @@ func jobSetGang() Spec {
 }
 
 func TestRenderAndPods(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "mpi-operator": byOperator(), "mpi-operator-shared": byOperatorShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang()} {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, spec.Check())
 			obj, err := spec.Render()
@@ -178,7 +195,7 @@ func TestRenderAndPods(t *testing.T) {
 }
 
 func TestParseIsTheInverseOfRender(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "mpi-operator": byOperator(), "mpi-operator-shared": byOperatorShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang()} {
 		t.Run(name, func(t *testing.T) {
 			obj, err := spec.Render()
 			require.NoError(t, err)
@@ -261,7 +278,7 @@ func TestBriefIsTheInverseOfComplete(t *testing.T) {
 // same reports whether two jobs are the same but for what the provider writes on them.
 func same(a, b Spec) bool {
 	a, b = a.Complete(), b.Complete()
-	a.Owner, a.Alpha, a.Planned = b.Owner, b.Alpha, b.Planned
+	a.Owner, a.Version, a.Planned = b.Owner, b.Version, b.Planned
 	return apiequality.Semantic.DeepEqual(a, b)
 }
 

@@ -11,7 +11,7 @@ type Object struct{ Kind, Name string }
 // Needs lists the objects of which two jobs may need one under the same name though they have names of their own: the
 // Job that a job is or that is made for its roles, and the Services of its replicas. An operator that finds such an
 // object of another job makes none, and goes no further with the job (training operator v1.9.3
-// pkg/controller.v1/common/service.go; mpi-operator v0.2.3 pkg/controllers/v1alpha1; jobset v0.7.3
+// pkg/controller.v1/common/service.go; mpi-operator v0.2.3 pkg/controllers/v1alpha1 and v0.6.0 pkg/controller; jobset v0.7.3
 // pkg/controllers/jobset_controller.go).
 func (s Spec) Needs() (objects []Object) {
 	switch {
@@ -22,8 +22,10 @@ func (s Spec) Needs() (objects []Object) {
 			objects = append(objects, Object{contract.BatchJobKind, name})
 		}
 		return append(objects, Object{"Service", s.Name})
-	case s.Alpha:
+	case s.Version == contract.MPIAlphaVersion:
 		return []Object{{contract.BatchJobKind, s.Launcher()}}
+	case s.Version == contract.MPIOperatorVersion:
+		return []Object{{contract.BatchJobKind, s.Launcher()}, {"Service", s.Name}}
 	case s.Framework == PyTorch:
 		for _, role := range s.RoleNames() {
 			for i := range int(s.Roles[role].Replicas) {

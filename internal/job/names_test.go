@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 func TestNeeds(t *testing.T) {
@@ -15,8 +17,9 @@ func TestNeeds(t *testing.T) {
 		"a Job is one":                {Spec{Framework: Batch, Name: "a", Roles: role}, []Object{{Kind: "Job", Name: "a"}}},
 		"a JobSet has one a role":     {Spec{Framework: JobSet, Name: "a", Roles: map[string]Role{"b": {Replicas: 3}, "c": {Replicas: 1}}}, []Object{{Kind: "Job", Name: "a-b-0"}, {Kind: "Job", Name: "a-c-0"}, {Kind: "Service", Name: "a"}}},
 		"replicas of PyTorchJobs":     {Spec{Framework: PyTorch, Name: "a", Roles: role}, []Object{{Kind: "Service", Name: "a-worker-0"}, {Kind: "Service", Name: "a-worker-1"}}},
-		"arena's launcher is a Job":   {Spec{Framework: MPI, Name: "a", Roles: role, Alpha: true}, []Object{{Kind: "Job", Name: "a-launcher"}}},
+		"arena's launcher is a Job":   {Spec{Framework: MPI, Name: "a", Roles: role, Version: contract.MPIAlphaVersion}, []Object{{Kind: "Job", Name: "a-launcher"}}},
 		"an MPIJob has pods, no Jobs": {Spec{Framework: MPI, Name: "a", Roles: role}, nil},
+		"the MPI operator's launcher": {Spec{Framework: MPI, Name: "a", Roles: role, Version: contract.MPIOperatorVersion}, []Object{{Kind: "Job", Name: "a-launcher"}, {Kind: "Service", Name: "a"}}},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.needs, test.spec.Needs()) })
 	}

@@ -27,6 +27,10 @@ type objectSpec struct {
 	// Jobs are those of a Job or a JobSet, which have other shapes.
 	Jobs         map[string]replicaSpec `json:"-"`
 	NprocPerNode string                 `json:"nprocPerNode,omitempty"`
+	// The rest v2beta1 of MPIJob has alone.
+	MPIImplementation      string `json:"mpiImplementation,omitempty"`
+	SSHAuthMountPath       string `json:"sshAuthMountPath,omitempty"`
+	LauncherCreationPolicy string `json:"launcherCreationPolicy,omitempty"`
 }
 
 type replicaSpec struct {
@@ -100,29 +104,39 @@ func (f Framework) GVK() schema.GroupVersionKind {
 // training operator's first.
 func (f Framework) Kinds() []schema.GroupVersionKind {
 	if f == MPI {
-		return []schema.GroupVersionKind{f.GVK(), alphaVersion.WithKind(contract.MPIJobKind)}
+		return []schema.GroupVersionKind{f.GVK(), operatorVersion.WithKind(contract.MPIJobKind), alphaVersion.WithKind(contract.MPIJobKind)}
 	}
 	return []schema.GroupVersionKind{f.GVK()}
 }
 
 // GVK returns the kind of object that the job is.
 func (s Spec) GVK() schema.GroupVersionKind {
-	if s.Alpha {
-		return alphaVersion.WithKind(contract.MPIJobKind)
+	kind := s.Framework.GVK()
+	if s.Version != "" {
+		kind.Version = s.Version
 	}
-	return s.Framework.GVK()
+	return kind
 }
 
 // Runner names what a cluster needs to run the framework's jobs.
 func (f Framework) Runner() string {
-	if f == JobSet {
+	switch f {
+	case JobSet:
 		return "JobSet 0.6 or later"
+	case MPI:
+		return "the Kubeflow training operator 1.9, or the MPI operator 0.5 or later"
 	}
 	return "the Kubeflow training operator 1.9"
 }
 
-// Operator returns the value of the label training.kubeflow.org/operator-name on the framework's pods.
-func (f Framework) Operator() string { return f.object().operator }
+// Operators returns the values of the label training.kubeflow.org/operator-name on the framework's pods: that of the
+// MPI operator, too.
+func (f Framework) Operators() []string {
+	if f == MPI {
+		return []string{f.object().operator, mpiOperator}
+	}
+	return []string{f.object().operator}
+}
 
 // replicas returns the replica specs of the framework's kind.
 func (s *objectSpec) replicas(f Framework) map[string]replicaSpec {

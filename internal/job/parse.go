@@ -21,7 +21,7 @@ func Parse(obj *unstructured.Unstructured) (Spec, error) {
 		return Spec{}, err
 	}
 	s := specOf(o, framework)
-	s.Alpha = Alpha(obj)
+	s.Version = VersionOf(obj)
 	return s, nil
 }
 
@@ -39,6 +39,8 @@ func specOf(o *object, framework Framework) Spec {
 		ActiveDeadlineSeconds:   run.ActiveDeadlineSeconds,
 		TTLSecondsAfterFinished: run.TTLSecondsAfterFinished,
 		ProcessesPerNode:        o.Spec.NprocPerNode,
+		MPIImplementation:       o.Spec.MPIImplementation,
+		SSHAuthMountPath:        o.Spec.SSHAuthMountPath,
 		RDMADefaults:            true, // unless a role lacks them
 		Owner:                   o.Labels[contract.OwnerLabel],
 		Arena:                   o.Labels[contract.ArenaReleaseLabel] != "",

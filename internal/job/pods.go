@@ -23,7 +23,7 @@ import (
 //
 // Sources: training-operator v1.9.3 pkg/controller.v1/{common/pod.go,
 // pytorch/initcontainer.go, mpi/mpijob_controller.go}, pkg/apis/kubeflow.org/v1 defaults;
-// mpi-operator v0.2.3 pkg/controllers/v1alpha1/mpi_job_controller.go;
+// mpi-operator v0.2.3 pkg/controllers/v1alpha1/mpi_job_controller.go and v0.6.0 pkg/controller/mpi_job_controller.go;
 // jobset v0.7.3 pkg/controllers/jobset_controller.go.
 func Pods(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
 	roles, err := Replicas(obj)
@@ -53,7 +53,7 @@ func Replicas(obj *unstructured.Unstructured) ([]ReplicaSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	replicas, alpha := o.Spec.replicas(framework), Alpha(obj)
+	replicas, version := o.Spec.replicas(framework), VersionOf(obj)
 	var roles []ReplicaSpec
 	for _, name := range slices.Sorted(maps.Keys(replicas)) {
 		role, replica := strings.ToLower(name), replicas[name]
@@ -62,8 +62,10 @@ func Replicas(obj *unstructured.Unstructured) ([]ReplicaSpec, error) {
 		}
 		made := func(index int) *corev1.Pod { return pod(o, framework, role, index, replica.Template) }
 		switch {
-		case alpha:
+		case version == contract.MPIAlphaVersion:
 			made = func(index int) *corev1.Pod { return alphaPod(o, role, index, replica.Template) }
+		case version == contract.MPIOperatorVersion:
+			made = func(index int) *corev1.Pod { return operatorPod(o, role, index, replica.Template) }
 		case framework == Batch:
 			made = func(index int) *corev1.Pod { return batchPod(o, o.Name, index, replica.Template) }
 		case framework == JobSet:

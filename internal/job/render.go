@@ -63,8 +63,10 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 	}
 	var typed any = &o
 	switch {
-	case s.Alpha:
+	case s.Version == contract.MPIAlphaVersion:
 		typed = toAlpha(&o)
+	case s.Version == contract.MPIOperatorVersion:
+		s.toOperator(&o)
 	case s.Framework == Batch:
 		typed = toBatch(&o)
 	case s.Framework == JobSet:

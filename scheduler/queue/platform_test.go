@@ -283,7 +283,7 @@ func (s *testCluster) training(kind, role string, replicas int64, b batch) {
 func (s *testCluster) alpha(name string) {
 	s.t.Helper()
 	object, err := trainingjob.Spec{
-		Namespace: s.namespace, Name: name, Framework: trainingjob.MPI, Alpha: true, Queue: true,
+		Namespace: s.namespace, Name: name, Framework: trainingjob.MPI, Version: contract.MPIAlphaVersion, Queue: true,
 		SchedulerName: corev1.DefaultSchedulerName, NodeSelector: map[string]string{"test": s.namespace},
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		Roles: map[string]trainingjob.Role{

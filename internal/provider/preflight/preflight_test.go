@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
@@ -311,7 +312,8 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 	taken.Labels = map[string]string{"training.kubeflow.org/job-name": "j", "training.kubeflow.org/operator-name": "pytorchjob-controller"}
 	leaving := service("j-worker-0", "", "").(*corev1.Service)
 	leaving.DeletionTimestamp, leaving.Finalizers = new(metav1.Now()), []string{"x/y"}
-	mpi, alpha := job.Spec{Framework: job.MPI}, job.Spec{Framework: job.MPI, Alpha: true}
+	mpi, alpha := job.Spec{Framework: job.MPI}, job.Spec{Framework: job.MPI, Version: contract.MPIAlphaVersion}
+	operator := job.Spec{Framework: job.MPI, Version: contract.MPIOperatorVersion}
 	torch := job.Spec{Framework: job.PyTorch}
 	set := job.Spec{Framework: job.JobSet}
 	child := func(owner, name string) *batchv1.Job {
@@ -343,6 +345,11 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 		"an account, v1alpha1":        {alpha, account, "name: ServiceAccount exists already: The operator makes a ServiceAccount j-launcher"},
 		"a StatefulSet, v1alpha1":     {alpha, &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: meta("j-worker", "", "")}, "name: StatefulSet exists already"},
 		"a batch job, v1alpha1":       {alpha, &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta("j-launcher", "", "")}, "name: Job exists already"},
+		"a ConfigMap, v2beta1":        {operator, config(""), "name: ConfigMap exists already: The operator makes a ConfigMap j-config"},
+		"a batch job, v2beta1":        {operator, &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta("j-launcher", "", "")}, "name: Job exists already"},
+		"a service, v2beta1":          {operator, service("j", "", ""), "name: Service exists already: The operator makes a Service j for job"},
+		"the job's service, v2beta1":  {operator, service("j", "MPIJob", "j"), ""},
+		"an account, v2beta1":         {operator, account, ""},
 		"a role of a JobSet":          {set, child("", ""), "name: Job exists already: The operator makes a Job j-worker-0 for job preflight/j"},
 		"a role of the JobSet":        {set, child("JobSet", "j"), ""},
 		"the service of a JobSet":     {set, service("j", "", ""), "warning name: Service exists already: The pods of job preflight/j find each other by a Service j"},
@@ -356,7 +363,7 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 			client, err := kube.New(server.Config())
 			require.NoError(t, err)
 			spec := plain()
-			spec.Framework, spec.Alpha, spec.ServiceAccount = test.spec.Framework, test.spec.Alpha, test.spec.ServiceAccount
+			spec.Framework, spec.Version, spec.ServiceAccount = test.spec.Framework, test.spec.Version, test.spec.ServiceAccount
 			got := said(preflight.Taken(t.Context(), client, spec.Complete()))
 			if test.want == "" {
 				assert.Empty(t, got)

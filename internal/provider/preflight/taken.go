@@ -13,7 +13,7 @@ import (
 )
 
 // Taken looks for objects of others under the names of those that the operator makes for a job
-// (training operator 1.9; MPI operator v0.1; JobSet 0.7), and the provider for arena. The operator makes none in their
+// (training operator 1.9; MPI operator v0.1, v0.6; JobSet 0.7), and the provider for arena. The operator makes none in their
 // place, and goes no further with the job.
 func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
 	c := &check{Client: client, ctx: ctx, spec: spec}
@@ -35,7 +35,7 @@ func (c *check) taken() {
 		return // Kubernetes makes pods of it, under names of their own, and nothing else
 	}
 	// Of services with its label and without a controller the operator takes its job's, and all others are of other jobs.
-	others := contract.JobOperatorNameLabel + "!=" + c.spec.Framework.Operator()
+	others := contract.JobOperatorNameLabel + "!=" + c.spec.Framework.Operators()[0]
 	services, err := c.Typed.CoreV1().Services(c.spec.Namespace).List(c.ctx, metav1.ListOptions{LabelSelector: others})
 	if err != nil {
 		return
@@ -93,11 +93,23 @@ func (c *check) replicaNames() (names []string) {
 	return names
 }
 
+// takenFromMPI does not look for the Secret with the keys of an MPIJob v2beta1: who plans need not read Secrets.
 func (c *check) takenFromMPI() {
 	core, rbac, ns, launcher := c.Typed.CoreV1(), c.Typed.RbacV1(), c.spec.Namespace, c.spec.Launcher()
 	var get metav1.GetOptions
 	if config, err := core.ConfigMaps(ns).Get(c.ctx, c.spec.Name+"-config", get); err == nil {
 		c.inTheWay("ConfigMap", config)
+	}
+	if c.spec.Version != "" {
+		if batch, err := c.Typed.BatchV1().Jobs(ns).Get(c.ctx, launcher, get); err == nil {
+			c.inTheWay("Job", batch)
+		}
+	}
+	if c.spec.Version == contract.MPIOperatorVersion {
+		if service, err := core.Services(ns).Get(c.ctx, c.spec.Name, get); err == nil {
+			c.inTheWay("Service", service)
+		}
+		return
 	}
 	if role, err := rbac.Roles(ns).Get(c.ctx, launcher, get); err == nil {
 		c.inTheWay("Role", role)
@@ -107,7 +119,7 @@ func (c *check) takenFromMPI() {
 	}
 	if account, err := core.ServiceAccounts(ns).Get(c.ctx, launcher, get); err == nil {
 		switch {
-		case c.spec.Alpha:
+		case c.spec.Version == contract.MPIAlphaVersion:
 			c.inTheWay("ServiceAccount", account)
 		case c.spec.ServiceAccount == "" && c.foreign(account):
 			c.findings = append(c.findings, Finding{Warning: true, Attribute: "name", Summary: "ServiceAccount exists already", Detail: fmt.Sprintf(
@@ -115,14 +127,11 @@ func (c *check) takenFromMPI() {
 					"Choose another name, or set service_account.", c.spec.ID(), launcher, job.Whose(account.OwnerReferences))})
 		}
 	}
-	if !c.spec.Alpha {
+	if c.spec.Version != contract.MPIAlphaVersion {
 		return
 	}
 	if workers, err := c.Typed.AppsV1().StatefulSets(ns).Get(c.ctx, job.WorkerSet(c.spec.Name), get); err == nil {
 		c.inTheWay("StatefulSet", workers)
-	}
-	if batch, err := c.Typed.BatchV1().Jobs(ns).Get(c.ctx, launcher, get); err == nil {
-		c.inTheWay("Job", batch)
 	}
 }
 

@@ -170,7 +170,7 @@ resource "gpuplan_training_job" "a" {
 	write(false)
 	cli.Apply(t, 1, 0, 0)
 	pod := acctest.GangPod("a", "a-worker-0", "n1", 0)
-	pod.Labels[contract.JobNameLabel], pod.Labels[contract.JobOperatorNameLabel] = "a", job.PyTorch.Operator()
+	pod.Labels[contract.JobNameLabel], pod.Labels[contract.JobOperatorNameLabel] = "a", job.PyTorch.Operators()[0]
 	cloud.Put(t, pod)
 	for _, arena := range []bool{true, false} {
 		write(arena)

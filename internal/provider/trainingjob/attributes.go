@@ -302,6 +302,20 @@ var podAttributes = []jobAttribute{
 		property: text(func(m *model) *types.String { return &m.ProcessesPerNode }, func(s *job.Spec) *string { return &s.ProcessesPerNode }),
 	},
 	{
+		name: "mpi_implementation",
+		schema: schema.StringAttribute{
+			MarkdownDescription: "By which implementation of MPI the launcher of an MPI job is told where the workers are: `OpenMPI` (default), `Intel` or `MPICH`. Only an MPIJob `v2beta1` knows others than the default.",
+			Optional:            true,
+			Validators:          []validator.String{stringvalidator.OneOf(job.Implementations()...)},
+		},
+		property: text(func(m *model) *types.String { return &m.MPIImplementation }, func(s *job.Spec) *string { return &s.MPIImplementation }),
+	},
+	{
+		name:     "ssh_auth_mount_path",
+		schema:   optionalText("Where the pods of an MPIJob `v2beta1` have the keys by which its launcher reaches the workers: the folder `.ssh` of the user that the image runs as, by default `/root/.ssh`. Jobs in other versions have no such keys."),
+		property: text(func(m *model) *types.String { return &m.SSHAuthMountPath }, func(s *job.Spec) *string { return &s.SSHAuthMountPath }),
+	},
+	{
 		name:     "arena_compatible",
 		schema:   flag("Adds the marks and the ConfigMap by which `arena list`, `get`, `logs`, `top job` and `delete` know the job, which is of framework `mpi` or `pytorch` then. Can be switched while the job runs. An MPI job that is created with it is an MPIJob `v1alpha1`, which arena knows, where the cluster serves that version; one that was created before stays what it is."),
 		property: yes(func(m *model) *types.Bool { return &m.ArenaCompatible }, func(s *job.Spec) *bool { return &s.Arena }),

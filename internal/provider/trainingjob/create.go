@@ -88,7 +88,7 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		diags.AddError("Job was not created", session.Sentence(err))
 		return false, diags
 	}
-	m.kept.UIDs, spec.Alpha = lifecycle.UIDsOf(obj), job.Alpha(obj)
+	m.kept.UIDs, spec.Version = lifecycle.UIDsOf(obj), job.VersionOf(obj)
 	if goesOn {
 		diags.AddWarning("Job was there already", fmt.Sprintf(
 			"Job %s of this configuration exists, and is what it should be, so it goes on; it was not run again.", spec.ID()))
@@ -138,7 +138,7 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 // described is the job's object as it is to be written, with the fields that are taken from other managers.
 func described(spec job.Spec, live *unstructured.Unstructured, notes map[string]string) (obj *unstructured.Unstructured, takes []kube.Field, err error) {
 	if live != nil {
-		spec.Alpha = job.Alpha(live)
+		spec.Version = job.VersionOf(live)
 	}
 	if err := faults(spec); err != nil {
 		return nil, nil, err

@@ -81,7 +81,7 @@ func removeJob(ctx context.Context, client *kube.Client, spec job.Spec, live *un
 	case spec.Framework == job.JobSet:
 		return nil // its Jobs and their pods have gone before it
 	case spec.Framework == job.Batch: // another Job of that name may be there by now
-		pods = labels.Set{batchv1.ControllerUidLabel: string(live.GetUID())}
+		pods = labels.SelectorFromSet(labels.Set{batchv1.ControllerUidLabel: string(live.GetUID())})
 	}
 	return client.DeleteLabelled(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), spec.Namespace, pods.String())
 }

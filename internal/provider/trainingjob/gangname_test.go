@@ -174,7 +174,7 @@ func TestWaitForMembersThatNeverAppear(t *testing.T) {
 	}
 	for i := range 4 {
 		cloud.API.Put(labelled(fmt.Sprintf("j-worker-%d", i), map[string]string{
-			contract.TopologyGroupLabel: "j", contract.JobNameLabel: "j", contract.JobOperatorNameLabel: job.PyTorch.Operator(),
+			contract.TopologyGroupLabel: "j", contract.JobNameLabel: "j", contract.JobOperatorNameLabel: job.PyTorch.Operators()[0],
 		}, "PyTorchJob", "j"))
 	}
 	cli := acctest.StartCLI(t)

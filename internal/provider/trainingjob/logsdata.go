@@ -121,7 +121,7 @@ func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err 
 		if framework == job.Batch && len(pods) > 0 {
 			break // a Job of that name is another one
 		}
-		found, err := seen.Pods(ctx, namespace, podLabels(job.Spec{Name: name, Framework: framework}).AsSelector())
+		found, err := seen.Pods(ctx, namespace, podLabels(job.Spec{Name: name, Framework: framework}))
 		if err != nil {
 			return nil, fmt.Errorf("pods of job %s: %w", id, err)
 		}

@@ -44,6 +44,8 @@ type model struct {
 	Port                    types.Int32    `tfsdk:"port"`
 	RDMADefaults            types.Bool     `tfsdk:"rdma_defaults"`
 	ProcessesPerNode        types.String   `tfsdk:"nproc_per_node"`
+	MPIImplementation       types.String   `tfsdk:"mpi_implementation"`
+	SSHAuthMountPath        types.String   `tfsdk:"ssh_auth_mount_path"`
 	Suspend                 types.Bool     `tfsdk:"suspend"`
 	Queue                   types.Bool     `tfsdk:"queue"`
 	CleanPodPolicy          types.String   `tfsdk:"clean_pod_policy"`

@@ -62,7 +62,7 @@ func (r *trainingJob) checkName(ctx context.Context, of tfsdk.State, m model) (d
 // never run. What is there already is found in the cluster, which also says in which version the job is made.
 func (r *trainingJob) checkNeeds(ctx context.Context, m model, q question) (diags diag.Diagnostics) {
 	spec, unknown, specDiags := m.spec(ctx)
-	spec.Alpha = q.spec.Alpha
+	spec.Version = q.spec.Version
 	if specDiags.HasError() || anyOf(unknown, "namespace", "name", "framework", "roles") {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []prefligh
 	for _, pod := range pods {
 		names[pod.Name] = true
 	}
-	own := podLabels(spec).AsSelector()
+	own := podLabels(spec)
 	for i := range snapshot.Pods {
 		pod := &snapshot.Pods[i]
 		if pod.Namespace != spec.Namespace || !names[pod.Name] || pod.DeletionTimestamp != nil || own.Matches(labels.Set(pod.Labels)) || r.Session.Mine(pod.Labels[contract.OwnerLabel]) {

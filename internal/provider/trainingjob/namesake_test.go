@@ -96,7 +96,7 @@ func TestNamesOfOthersAreRefusedAtPlan(t *testing.T) {
 		"a pod of no Job's name":     {"batch", "", pod("StatefulSet", nil), nil},
 		"a pod that nobody asks for": {"pytorch", `placement_check = "off"`, pod("TFJob", nil), nil},
 		"a pod that the job had": {"pytorch", "", pod("PyTorchJob", map[string]string{
-			contract.JobNameLabel: "j", contract.JobOperatorNameLabel: job.PyTorch.Operator(),
+			contract.JobNameLabel: "j", contract.JobOperatorNameLabel: job.PyTorch.Operators()[0],
 		}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,7 +37,7 @@ func holding(t *testing.T, cloud *acctest.Cloud, name string, framework job.Fram
 	pod.Spec.Priority = ptr.To[int32](-10)
 	maps.Copy(pod.Labels, map[string]string{
 		contract.ManagedByLabel: contract.ManagedByValue, contract.OwnerLabel: owner, contract.JobNameLabel: name,
-		contract.JobOperatorNameLabel: framework.Operator(), batchv1.JobNameLabel: name,
+		contract.JobOperatorNameLabel: framework.Operators()[0], batchv1.JobNameLabel: name,
 	})
 	return pod
 }

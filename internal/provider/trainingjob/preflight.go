@@ -63,9 +63,9 @@ func changeFindings(ctx context.Context, client *kube.Client, state model, befor
 	if state.moves(before, after) {
 		findings = heldFindings(live, before, after)
 	}
-	after.Alpha = job.Alpha(live)
+	after.Version = job.VersionOf(live)
 	if fault := faults(after); fault != nil {
-		findings = append(findings, preflight.Finding{Attribute: after.AlphaFaults()[0].Field, Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
+		findings = append(findings, preflight.Finding{Attribute: after.VersionFaults()[0].Field, Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
 			" The job exists in that version and cannot change to this: undo the change, or delete the job and create another where the cluster serves the Kubeflow training operator's version."})
 		return findings
 	}
@@ -202,12 +202,15 @@ func (r *trainingJob) schedulerFindings(ctx context.Context, spec job.Spec) []pr
 // that can be written, or arena will not know the job well.
 func versionFindings(spec job.Spec, forArena bool) (findings []preflight.Finding) {
 	if fault := faults(spec); fault != nil {
-		return []preflight.Finding{{Attribute: "framework", Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
-			" The cluster serves no other version: change the job, or install the Kubeflow training operator 1.9."}}
+		advice := " The cluster serves no other version: change the job, or install the Kubeflow training operator 1.9."
+		if spec.Version == "" {
+			advice = " The cluster serves that version, which goes before others: change the job, or use a cluster with the MPI operator."
+		}
+		return []preflight.Finding{{Attribute: "framework", Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) + advice}}
 	}
 	alpha := spec
-	alpha.Alpha = true
-	if fault := faults(alpha); forArena && !spec.Alpha && fault != nil {
+	alpha.Version = contract.MPIAlphaVersion
+	if fault := faults(alpha); forArena && spec.Version != alpha.Version && fault != nil {
 		return []preflight.Finding{{Warning: true, Attribute: "arena_compatible", Summary: "arena will list the job as PENDING", Detail: session.Sentence(fault) +
 			" So it is written in version " + spec.GVK().Version + ", of which arena knows only that it exists."}}
 	}

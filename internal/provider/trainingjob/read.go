@@ -159,7 +159,7 @@ func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructur
 	if err != nil {
 		return nil, "", err
 	}
-	pods, err := seen.Pods(ctx, spec.Namespace, podLabels(spec).AsSelector())
+	pods, err := seen.Pods(ctx, spec.Namespace, podLabels(spec))
 	if err != nil {
 		return nil, "", fmt.Errorf("pods of job %s: %w", spec.ID(), err)
 	}

@@ -29,7 +29,7 @@ const patience = time.Minute
 var errRefused = errors.New("none of its pods can be created")
 
 // refusalFollower watches the warnings about a job, and about the workers' StatefulSet of an
-// MPIJob v1alpha1 or the Jobs of a JobSet, while someone waits for the job, because only they say why no pods can be created.
+// MPIJob v1alpha1, the launcher's Job of an MPIJob v2beta1 or the Jobs of a JobSet, while someone waits for the job, because only they say why no pods can be created.
 type refusalFollower struct {
 	client *kube.Client
 	spec   job.Spec
@@ -53,8 +53,11 @@ type maker struct{ kind, name string }
 // refusalsOf follows the warnings about a job that is in the cluster.
 func refusalsOf(client *kube.Client, spec job.Spec, live *unstructured.Unstructured, giveUp context.CancelCauseFunc) *refusalFollower {
 	f := &refusalFollower{client: client, spec: spec, uid: live.GetUID(), since: live.GetCreationTimestamp(), giveUp: giveUp}
-	if job.Alpha(live) {
+	switch job.VersionOf(live) {
+	case contract.MPIAlphaVersion:
 		f.makers = []maker{{statefulSet, job.WorkerSet(live.GetName())}}
+	case contract.MPIOperatorVersion:
+		f.makers = []maker{{contract.BatchJobKind, spec.Launcher()}}
 	}
 	for _, name := range spec.Children() {
 		f.makers = append(f.makers, maker{contract.BatchJobKind, name})
@@ -97,17 +100,18 @@ func (f *refusalFollower) take(ctx context.Context, event *corev1.Event) {
 	}
 	f.last = event.Message
 	tflog.Info(ctx, "the job's operator warns", map[string]any{"job": f.spec.ID(), "reason": event.Reason, "message": event.Message})
-	failed := event.Reason == reasonFailedCreate || event.Reason == reasonSetFailedCreate
+	failed := slices.Contains([]string{reasonFailedCreate, reasonSetFailedCreate, reasonMPIFailed}, event.Reason)
 	if failed && f.limit == nil && !f.created && !strings.Contains(event.Message, "exceeded quota") {
 		f.limit = time.AfterFunc(patience, f.end)
 	}
 }
 
-// The reasons of events about a pod that cannot be created: the operator's, and that of the
-// controllers of StatefulSets and Jobs.
+// The reasons of events about a pod that cannot be created: the training operator's, that of the
+// controllers of StatefulSets and Jobs, and the MPI operator's, which has the same for a launcher that has failed.
 const (
 	reasonFailedCreate    = "FailedCreatePod"
 	reasonSetFailedCreate = "FailedCreate"
+	reasonMPIFailed       = "MPIJobFailed"
 )
 
 // end ends the wait, unless a pod was created meanwhile.

@@ -55,7 +55,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		diags.AddError("Job was not changed", session.Sentence(err))
 		return false, diags
 	}
-	spec.Alpha = job.Alpha(live)
+	spec.Version = job.VersionOf(live)
 	promised := len(m.PlannedPlacement.Elements()) > 0
 	if resumed && !promised {
 		diags.Append(r.planOnCluster(ctx, client, m, spec)...)

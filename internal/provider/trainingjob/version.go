@@ -3,10 +3,12 @@ package trainingjob
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
@@ -30,30 +32,37 @@ func find(ctx context.Context, client *kube.Client, framework job.Framework, nam
 	return found, nil
 }
 
-// inVersion returns the job in the version of its kind in which it is to be created. The
-// training operator's is the rule. A job for arena is an MPIJob v1alpha1, the only version that
-// arena knows, when the cluster serves that and it can say all that the job asks for; so is
-// every MPI job of a cluster that serves no other. forArena means that the cluster serves it.
+// inVersion returns the job in the version of its kind in which it is to be created: the training operator's where the
+// cluster serves that, else the MPI operator's, else the oldest. A job for arena is an MPIJob v1alpha1, the only version
+// that arena knows, when the cluster serves that and it can say all that the job asks for. forArena means that the cluster
+// serves it. Of a cluster that serves none the job asks for one that can say all of it.
 func inVersion(client *kube.Client, spec job.Spec) (versioned job.Spec, forArena bool, err error) {
-	kinds := spec.Framework.Kinds()
-	if len(kinds) == 1 {
+	if spec.Framework != job.MPI {
 		return spec, false, nil
 	}
-	first, err := client.Serves(kinds[0])
-	if err != nil || first && !spec.Arena {
-		return spec, false, err
+	if spec.Arena {
+		spec.Version = contract.MPIAlphaVersion
+		if forArena, err = client.Serves(spec.GVK()); err != nil || forArena && len(spec.VersionFaults()) == 0 {
+			return spec, forArena, err
+		}
 	}
-	forArena, err = client.Serves(kinds[1])
-	spec.Alpha = forArena && (!first || len(spec.AlphaFaults()) == 0)
-	return spec, forArena, err
+	versions := []string{"", contract.MPIOperatorVersion, contract.MPIAlphaVersion}
+	for _, spec.Version = range versions {
+		if served, err := client.Serves(spec.GVK()); err != nil || served {
+			return spec, forArena, err
+		}
+	}
+	can := slices.IndexFunc(versions, func(version string) bool {
+		spec.Version = version
+		return len(spec.VersionFaults()) == 0
+	})
+	spec.Version = versions[max(0, can)]
+	return spec, false, nil
 }
 
 // faults says what the version of a job's kind cannot express of it, nil when there is nothing.
 func faults(spec job.Spec) error {
-	if !spec.Alpha {
-		return nil
-	}
-	list := spec.AlphaFaults()
+	list := spec.VersionFaults()
 	if len(list) == 0 {
 		return nil
 	}

@@ -21,7 +21,7 @@ var spaces = regexp.MustCompile(`[\s│╷╵]+`)
 // Which version of MPIJob is written depends on what the cluster serves and on whether arena
 // is to know the job; what is written is read back without a difference, and deleted.
 func TestVersionOfMPIJobs(t *testing.T) {
-	const v1, alpha = contract.KubeflowVersion, contract.MPIAlphaVersion
+	const v1, alpha, operator = contract.KubeflowVersion, contract.MPIAlphaVersion, contract.MPIOperatorVersion
 	const silent = `roles = { worker = { replicas = 4, gpus = 1, command = ["sshd"] } }`
 	const plain = `roles = { worker = { replicas = 4, gpus = 1 } }`
 	for name, test := range map[string]struct {
@@ -39,7 +39,17 @@ func TestVersionOfMPIJobs(t *testing.T) {
 		"both, arena":                   {[]string{v1, alpha}, plain + "\narena_compatible = true", alpha, ""},
 		"v1alpha1 cannot say it":        {[]string{alpha}, silent, "", "An MPIJob v1alpha1 cannot say all of job default/j: the workers wait for the launcher, and run nothing else. The cluster serves no other version"},
 		"v1alpha1 cannot say it, arena": {[]string{v1, alpha}, silent + "\narena_compatible = true", v1, "arena will list the job as PENDING"},
+		"v2beta1 alone":                 {[]string{operator}, plain + "\nhost_network = false", operator, ""},
+		"v2beta1 alone, arena":          {[]string{operator}, plain + "\nhost_network = false\narena_compatible = true", operator, ""},
+		"v2beta1 alone, suspended":      {[]string{operator}, plain + "\nhost_network = false\nsuspend = true", operator, ""},
+		"v2beta1 alone, its settings":   {[]string{operator}, plain + "\nhost_network = false\nmpi_implementation = \"Intel\"\nssh_auth_mount_path = \"/home/mpi/.ssh\"", operator, ""},
+		"v2beta1 and v1":                {[]string{operator, v1}, plain, v1, ""},
+		"v2beta1 and v1alpha1":          {[]string{alpha, operator}, plain + "\nhost_network = false", operator, ""},
+		"v2beta1 and v1alpha1, arena":   {[]string{operator, alpha}, plain + "\narena_compatible = true", alpha, ""},
+		"v2beta1 cannot say it":         {[]string{operator}, plain, "", "An MPIJob v2beta1 cannot say all of job default/j: its workers run sshd on port 22, which is the node's own on the host's network: set host_network = false"},
+		"v1 cannot say it":              {[]string{v1}, plain + "\nmpi_implementation = \"Intel\"", "", "An MPIJob v1 cannot say all of job default/j: its operator knows OpenMPI alone. The cluster serves that version, which goes before others"},
 		"none":                          {nil, plain, "", "The cluster serves no MPIJob now."},
+		"none, only v2beta1 can say it": {nil, plain + "\nhost_network = false\nmpi_implementation = \"Intel\"", "", "The cluster serves no MPIJob now."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
@@ -62,6 +72,7 @@ func TestVersionOfMPIJobs(t *testing.T) {
 			obj, err := cloud.Kube.Get(t.Context(), kind, "default", "j")
 			require.NoError(t, err)
 			assert.Equal(t, test.version == alpha, job.Alpha(obj))
+			assert.Equal(t, test.version, obj.GroupVersionKind().Version, "as it was written")
 			assert.Equal(t, strings.Contains(test.body, "suspend"), job.Held(obj))
 			terraform.Must(t, "plan", "-detailed-exitcode")
 			terraform.Must(t, "state", "rm", "gpuplan_training_job.j")

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -203,20 +205,19 @@ func (f *podFollower) reason() string {
 
 // podLabels are the labels of the pods of a job, and of no others. Those of a Job or a JobSet have them whoever
 // has made it.
-func podLabels(spec job.Spec) labels.Set {
+func podLabels(spec job.Spec) labels.Selector {
 	switch spec.Framework {
 	case job.Batch:
-		return labels.Set{batchv1.JobNameLabel: spec.Name}
+		return labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: spec.Name})
 	case job.JobSet:
-		return labels.Set{contract.JobSetNameLabel: spec.Name}
+		return labels.SelectorFromSet(labels.Set{contract.JobSetNameLabel: spec.Name})
 	}
 	return ownLabels(spec)
 }
 
-// ownLabels are those labels of the pods of a job that the provider gives their template.
-func ownLabels(spec job.Spec) labels.Set {
-	return labels.Set{
-		contract.JobNameLabel:         spec.Name,
-		contract.JobOperatorNameLabel: spec.Framework.Operator(),
-	}
+// ownLabels are those labels of the pods of a job that the provider or the operator gives them.
+func ownLabels(spec job.Spec) labels.Selector {
+	operators, err := labels.NewRequirement(contract.JobOperatorNameLabel, selection.In, spec.Framework.Operators())
+	utilruntime.Must(err) // they are constants
+	return labels.SelectorFromSet(labels.Set{contract.JobNameLabel: spec.Name}).Add(*operators)
 }

@@ -373,6 +373,25 @@ func TestMemberNamesAreUnique(t *testing.T) {
 	assert.Equal(t, []string{"a-worker-0", "b-worker-0", "worker-1", "d"}, MemberNames(pods))
 }
 
+// Pods of an MPIJob v2beta1 of someone else have the labels of the MPI operator, and of a PyTorchJob's master both that say its role.
+func TestReplicaByTheOperatorsLabels(t *testing.T) {
+	for name, test := range map[string]struct {
+		labels      map[string]string
+		role, index string
+	}{
+		"a worker of the MPI operator":     {map[string]string{contract.JobRoleLabel: "worker", contract.JobReplicaIndexLabel: "3"}, "worker", "3"},
+		"a launcher of the MPI operator":   {map[string]string{contract.JobRoleLabel: "launcher"}, "launcher", ""},
+		"a worker that leads a PyTorchJob": {map[string]string{contract.JobRoleLabel: "master", contract.JobReplicaTypeLabel: "worker", contract.JobReplicaIndexLabel: "0"}, "worker", "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := podtest.New("p")
+			pod.Labels = test.labels
+			role, index := Replica(pod)
+			assert.Equal(t, [2]string{test.role, test.index}, [2]string{role, index})
+		})
+	}
+}
+
 func TestAffinity(t *testing.T) {
 	self := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "job"}}
 	p := podtest.New("pod", podtest.Label("app", "job"))

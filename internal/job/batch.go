@@ -183,7 +183,7 @@ func batchPod(o *object, name string, index int, template corev1.PodTemplateSpec
 
 // Keep gives a rendered Job or JobSet what nobody can change of the live one: its templates, but for labels and
 // annotations of one that is suspended, and of a Job has not started, and its policy on failures. Of a template that
-// someone else has written nothing else is applied, so that it stays theirs. It leaves objects of other kinds as they are.
+// someone else has written nothing else is applied, so that it stays theirs. So do roles of an MPIJob v2beta1. It leaves objects of other kinds as they are.
 func Keep(rendered, live *unstructured.Unstructured) error {
 	switch {
 	case isJobSet(rendered):

@@ -157,8 +157,8 @@ func operatorPod(o *object, role string, index int, template corev1.PodTemplateS
 	return p
 }
 
-// keepOperator is [Keep] for an MPIJob v2beta1: containers have the names that they were given, by which Kubernetes
-// knows them, and of which the MPI operator asks for none; when the launcher comes is decided already.
+// keepOperator is [Keep] for an MPIJob v2beta1: when its launcher comes is decided already, and the roles that someone
+// else has written stay theirs, of which another description needs a new job.
 func keepOperator(rendered, live *unstructured.Unstructured) error {
 	if policy, found, _ := unstructured.NestedString(live.Object, "spec", "launcherCreationPolicy"); found {
 		if err := unstructured.SetNestedField(rendered.Object, policy, "spec", "launcherCreationPolicy"); err != nil {
@@ -166,15 +166,10 @@ func keepOperator(rendered, live *unstructured.Unstructured) error {
 		}
 	}
 	for _, role := range MPI.Roles() {
-		at := []string{"spec", "mpiReplicaSpecs", camel(role), "template", "spec", "containers"}
-		theirs, _, _ := unstructured.NestedSlice(live.Object, at...)
-		ours, _, _ := unstructured.NestedSlice(rendered.Object, at...)
-		if len(theirs) == 0 || len(ours) == 0 {
-			continue
-		}
-		ours[0].(map[string]any)["name"] = theirs[0].(map[string]any)["name"]
-		if err := unstructured.SetNestedSlice(rendered.Object, ours, at...); err != nil {
-			return fmt.Errorf("render %s %s/%s: %w", live.GetKind(), live.GetNamespace(), live.GetName(), err)
+		at := []string{"spec", "mpiReplicaSpecs", camel(role)}
+		labels, _, _ := unstructured.NestedStringMap(live.Object, slices.Concat(at, []string{"template", "metadata", "labels"})...)
+		if labels[contract.ManagedByLabel] != contract.ManagedByValue {
+			unstructured.RemoveNestedField(rendered.Object, at...)
 		}
 	}
 	return nil

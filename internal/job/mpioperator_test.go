@@ -52,25 +52,23 @@ func TestMPIOperatorsSettingsAreChecked(t *testing.T) {
 	}
 }
 
-// An MPIJob of someone else keeps the names of its containers, and what it says of its launcher.
+// An MPIJob keeps what it says of its launcher, and those of its roles that someone else has written.
 func TestKeepOfAnMPIJobOfTheMPIOperator(t *testing.T) {
 	live, err := byOperator().Render()
 	require.NoError(t, err)
 	require.NoError(t, unstructured.SetNestedField(live.Object, launcherAtStartup, "spec", "launcherCreationPolicy"))
-	at := []string{"spec", "mpiReplicaSpecs", "Worker", "template", "spec", "containers"}
-	containers, _, err := unstructured.NestedSlice(live.Object, at...)
-	require.NoError(t, err)
-	containers[0].(map[string]any)["name"] = "theirs"
-	require.NoError(t, unstructured.SetNestedSlice(live.Object, containers, at...))
+	worker := []string{"spec", "mpiReplicaSpecs", "Worker"}
+	unstructured.RemoveNestedField(live.Object, append(worker, "template", "metadata")...)
 
 	spec := byOperator()
 	spec.CleanPodPolicy = "All"
 	rendered, err := spec.Render()
 	require.NoError(t, err)
 	require.NoError(t, Keep(rendered, live))
-	kept, _, err := unstructured.NestedSlice(rendered.Object, at...)
-	require.NoError(t, err)
-	assert.Equal(t, "theirs", kept[0].(map[string]any)["name"])
+	_, found, _ := unstructured.NestedMap(rendered.Object, worker...)
+	assert.False(t, found)
+	_, found, _ = unstructured.NestedMap(rendered.Object, "spec", "mpiReplicaSpecs", "Launcher")
+	assert.True(t, found)
 	policy, _, _ := unstructured.NestedString(rendered.Object, "spec", "launcherCreationPolicy")
 	assert.Equal(t, launcherAtStartup, policy)
 	clean, _, _ := unstructured.NestedString(rendered.Object, "spec", "runPolicy", "cleanPodPolicy")

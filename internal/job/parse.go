@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -116,7 +117,7 @@ func (s *Spec) parseTemplate(replica replicaSpec) {
 	s.parseGang(labels)
 	s.Quota = labels[contract.QuotaLabel]
 	s.NonPreemptible = labels[contract.PreemptibleLabel] == "false"
-	s.SchedulerName, s.PriorityClass = pod.SchedulerName, pod.PriorityClassName
+	s.SchedulerName, s.PriorityClass = cmp.Or(pod.SchedulerName, corev1.DefaultSchedulerName), pod.PriorityClassName
 	s.NodeSelector, s.Tolerations = pod.NodeSelector, pod.Tolerations
 	s.HostNetwork, s.HostIPC, s.HostPID = pod.HostNetwork, pod.HostIPC, pod.HostPID
 	s.DNSPolicy = pod.DNSPolicy

@@ -40,6 +40,8 @@ type upOptions struct {
 	realNodes int
 	// emulated is an older minor version of Kubernetes, "" for the newest.
 	emulated string
+	// mpiOperator means that MPIJobs are those of the MPI operator.
+	mpiOperator bool
 	// apiServer is a kube-apiserver program, "" for the built-in one.
 	apiServer string
 }
@@ -50,6 +52,7 @@ func (o *upOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.emulated, "emulated-version", "", "older minor `version` of Kubernetes to behave like, such as 1.34; empty: the newest")
 	flags.StringVar(&o.apiServer, "kube-apiserver", "", "kube-apiserver `program`, of another version for example; empty: the built-in one")
 	flags.IntVar(&o.realNodes, "real-nodes", 0, "`number` of nodes of pools that have a real kubelet and containers, the first that are made; needs root and containerd")
+	flags.BoolVar(&o.mpiOperator, "mpi-operator", false, "MPIJobs are v2beta1, run by the MPI operator, in place of v1 and v1alpha1; the data directory cannot change from one to the other")
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
@@ -129,7 +132,7 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", programs,
 		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort),
 		"--emulated-version", options.emulated, "--kube-apiserver", options.apiServer,
-		"--real-nodes", strconv.Itoa(options.realNodes))
+		"--real-nodes", strconv.Itoa(options.realNodes), "--mpi-operator="+strconv.FormatBool(options.mpiOperator))
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
@@ -152,7 +155,7 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 	}
 	err := server.Run(ctx, server.Options{
 		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort, RealNodes: options.realNodes,
-		EmulatedVersion: options.emulated, APIServer: options.apiServer,
+		EmulatedVersion: options.emulated, APIServer: options.apiServer, MPIOperator: options.mpiOperator,
 	}, steps.NewRecorder(report))
 	if err != nil && ctx.Err() != nil {
 		os.Exit(exitStopped)

@@ -20,8 +20,13 @@ import (
 // establishedTimeout bounds the wait for the API server to serve the CRDs.
 const establishedTimeout = 60 * time.Second
 
-// installCRDs applies every CRD in dir and waits until the API server serves it.
-func installCRDs(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, dir string) error {
+// mpiOperatorCRDs is the folder below that of the CRDs with the MPI operator's of MPIJob, which has the name of
+// the training operator's.
+const mpiOperatorCRDs = "mpi-operator"
+
+// installCRDs applies every CRD in dir and waits until the API server serves it. That of MPIJob is the MPI operator's
+// or the training operator's with v1alpha1 beside it.
+func installCRDs(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, dir string, mpiOperator bool) error {
 	if dir == "" {
 		exe, err := os.Executable()
 		if err != nil {
@@ -41,14 +46,22 @@ func installCRDs(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, 
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
 	for _, file := range files {
-		if err := installCRD(ctx, c, file); err != nil {
+		if own := filepath.Join(dir, mpiOperatorCRDs, filepath.Base(file)); mpiOperator && exists(own) {
+			file = own
+		}
+		if err := installCRD(ctx, c, file, mpiOperator); err != nil {
 			return fmt.Errorf("install CRD %s: %w", filepath.Base(file), err)
 		}
 	}
 	return nil
 }
 
-func installCRD(ctx context.Context, c client.Client, file string) error {
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+func installCRD(ctx context.Context, c client.Client, file string, mpiOperator bool) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -57,7 +70,7 @@ func installCRD(ctx context.Context, c client.Client, file string) error {
 	if err := yaml.Unmarshal(raw, crd); err != nil {
 		return fmt.Errorf("parse: %w", err)
 	}
-	if crd.Name == mpialpha.CRDName {
+	if crd.Name == mpialpha.CRDName && !mpiOperator {
 		mpialpha.AddTo(crd)
 	}
 	if err := c.Patch(ctx, crd, client.Apply, client.FieldOwner("gpuplan-joboperator"), client.ForceOwnership); err != nil {

@@ -1,6 +1,7 @@
 // Command gpuplan-joboperator runs the Kubeflow training operator's controllers
 // for PyTorchJob and MPIJob (v1) against the local platform, one of its own for
-// MPIJob v1alpha1, and JobSet's. It opens no port, has no webhooks, and stops on SIGTERM.
+// MPIJob v1alpha1, and JobSet's. In place of both for MPIJobs it can run the MPI operator's
+// (v2beta1). It opens no port, has no webhooks, and stops on SIGTERM.
 package main
 
 import (
@@ -38,19 +39,20 @@ func main() {
 	flags := flag.NewFlagSet("gpuplan-joboperator", flag.ExitOnError)
 	kubeconfig := flags.String("kubeconfig", "", "path of the kubeconfig of the control plane to serve (required)")
 	crdDir := flags.String("crd-dir", "", "folder with the CRDs of the jobs; by default crds beside this program")
+	mpiOperator := flags.Bool("mpi-operator", false, "run MPIJobs by the MPI operator (v2beta1) in place of the training operator (v1, v1alpha1), which one cluster cannot have both")
 	gangScheduler := flags.String("gang-scheduler-name", "", "scheduler that gangs are handed to by PodGroups; empty: gangs are marked by pod labels alone")
 	// ExitOnError: Parse does not return an error.
 	_ = flags.Parse(os.Args[1:])
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *crdDir, *gangScheduler); err != nil {
+	if err := run(ctx, *kubeconfig, *crdDir, *gangScheduler, *mpiOperator); err != nil {
 		fmt.Fprintln(os.Stderr, "gpuplan-joboperator:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
+func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string, mpiOperator bool) error {
 	ctrl.SetLogger(zap.New())
 	if kubeconfig == "" {
 		return fmt.Errorf("--kubeconfig is required")
@@ -69,7 +71,7 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
 			return fmt.Errorf("build scheme: %w", err)
 		}
 	}
-	if err := installCRDs(ctx, cfg, scheme, crdDir); err != nil {
+	if err := installCRDs(ctx, cfg, scheme, crdDir, mpiOperator); err != nil {
 		return err
 	}
 
@@ -79,14 +81,15 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
 	config.Config.PyTorchInitContainerMaxTries = config.PyTorchInitContainerMaxTriesDefault
 	config.Config.MPIKubectlDeliveryImage = config.MPIKubectlDeliveryImageDefault
 
+	cached := map[client.Object]cache.ByObject{&jobset.JobSet{}: {Transform: complete}}
+	if !mpiOperator {
+		cached[&kubeflowv1.MPIJob{}] = cache.ByObject{Transform: leaveToAlpha}
+	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
-			&kubeflowv1.MPIJob{}: {Transform: leaveToAlpha},
-			&jobset.JobSet{}:     {Transform: complete},
-		}},
+		Cache:                  cache.Options{ByObject: cached},
 	})
 	if err != nil {
 		return fmt.Errorf("create controller manager: %w", err)
@@ -96,13 +99,16 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string) error {
 		gang = common.GenSchedulerPluginsSetupFunc(mgr.GetClient(), gangScheduler)
 	}
 	const workers = 4
-	for _, kind := range []string{kubeflowv1.PyTorchJobKind, kubeflowv1.MPIJobKind} {
-		if err := controllerv1.SupportedSchemeReconciler[kind](mgr, gang, workers); err != nil {
-			return fmt.Errorf("set up controller of %s: %w", kind, err)
-		}
+	if err := controllerv1.SupportedSchemeReconciler[kubeflowv1.PyTorchJobKind](mgr, gang, workers); err != nil {
+		return fmt.Errorf("set up controller of PyTorchJob: %w", err)
 	}
-	if err := mpialpha.SetUp(mgr); err != nil {
-		return fmt.Errorf("set up controller of MPIJob v1alpha1: %w", err)
+	if mpiOperator {
+		err = setUpMPIOperator(mgr, workers)
+	} else if err = controllerv1.SupportedSchemeReconciler[kubeflowv1.MPIJobKind](mgr, gang, workers); err == nil {
+		err = mpialpha.SetUp(mgr)
+	}
+	if err != nil {
+		return fmt.Errorf("set up controllers of MPIJob: %w", err)
 	}
 	if err := setUpJobSets(ctx, mgr); err != nil {
 		return fmt.Errorf("set up controller of JobSet: %w", err)

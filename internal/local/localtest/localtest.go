@@ -55,6 +55,7 @@ type Platform struct {
 var shared struct {
 	// stopped means that [Main] will stop it.
 	stopped  bool
+	options  []string
 	once     sync.Once
 	platform *Platform
 	err      error
@@ -62,9 +63,10 @@ var shared struct {
 }
 
 // Main runs the tests of a package whose tests call [Start], and stops the platform
-// after them. It is for TestMain: os.Exit(localtest.Main(m)).
-func Main(m *testing.M) int {
-	shared.stopped = true
+// after them. It is for TestMain: os.Exit(localtest.Main(m)). The options are those of
+// `gpuplan-local up`.
+func Main(m *testing.M, options ...string) int {
+	shared.stopped, shared.options = true, options
 	code := m.Run()
 	if shared.stop != nil {
 		shared.stop()
@@ -222,6 +224,7 @@ func (p *Platform) up(local string) error {
 	if program := os.Getenv(APIServer); program != "" {
 		args = append(args, "--kube-apiserver", program)
 	}
+	args = append(args, shared.options...)
 	cmd := exec.Command(local, args...)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 
@@ -43,7 +46,7 @@ func (s *server) startJobOperator(ctx context.Context) error {
 		defer close(stopped)
 		spec := process.Spec{
 			Name: jobOperator, Path: program, Dir: s.Dir.Run(), Output: log,
-			Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.MainCluster)},
+			Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.MainCluster), "--mpi-operator=" + strconv.FormatBool(s.MPIOperator)},
 		}
 		s.processes.Keep(runCtx,
 			func() time.Duration { return jobOperatorGrace },
@@ -67,7 +70,7 @@ func (s *server) startJobOperator(ctx context.Context) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		if served(client) {
+		if served(client, s.MPIOperator) {
 			return nil
 		}
 		select {
@@ -81,14 +84,16 @@ func (s *server) startJobOperator(ctx context.Context) error {
 }
 
 // served tells whether the API server serves the kinds of jobs.
-func served(client discovery.DiscoveryInterface) bool {
-	list, err := client.ServerResourcesForGroupVersion(contract.KubeflowGroup + "/" + contract.KubeflowVersion)
-	if err != nil {
-		return false
+func served(client discovery.DiscoveryInterface, mpiOperator bool) bool {
+	mpi := contract.KubeflowVersion
+	if mpiOperator {
+		mpi = contract.MPIOperatorVersion
 	}
-	kinds := map[string]bool{}
-	for _, resource := range list.APIResources {
-		kinds[resource.Kind] = true
+	for kind, version := range map[string]string{contract.PyTorchJobKind: contract.KubeflowVersion, contract.MPIJobKind: mpi} {
+		list, err := client.ServerResourcesForGroupVersion(contract.KubeflowGroup + "/" + version)
+		if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }) {
+			return false
+		}
 	}
-	return kinds[contract.PyTorchJobKind] && kinds[contract.MPIJobKind]
+	return true
 }

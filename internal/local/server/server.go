@@ -48,6 +48,8 @@ type Options struct {
 	RealNodes int
 	// APIServer is a kube-apiserver program to run in place of the built-in one, "" for none.
 	APIServer string
+	// MPIOperator has MPIJobs run by the MPI operator, in v2beta1, in place of the training operator.
+	MPIOperator bool
 }
 
 // server is the platform while it runs.

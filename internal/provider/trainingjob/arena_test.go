@@ -123,7 +123,7 @@ func TestArenaIsSwitchedInPlace(t *testing.T) {
 				assert.True(t, alpha())
 				_, err := client.Typed.BatchV1().Jobs("default").Get(t.Context(), "vgg16-launcher", metav1.GetOptions{})
 				require.NoError(t, err)
-				assertPredicted(t, client, job.MPI, "vgg16")
+				acctest.AssertPredicted(t, client, job.MPI.GVK(), "vgg16")
 				for command, says := range map[string]string{
 					"list":                     "vgg16  RUNNING  MPIJOB",
 					"get vgg16 --type mpijob":  "vgg16-worker-3 ",

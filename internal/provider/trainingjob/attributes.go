@@ -59,7 +59,7 @@ var identityAttributes = []jobAttribute{
 	{
 		name: "framework",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, or `v1alpha1` where the cluster serves no other or arena is to know the job (`arena_compatible`); " +
+			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, `v2beta1` of the MPI operator where the cluster serves that and not `v1`, or `v1alpha1` where it serves no other or arena is to know the job (`arena_compatible`); " +
 				"`batch` makes an indexed Job of Kubernetes with the role `worker`, which needs no operator: each replica finds its number in `JOB_COMPLETION_INDEX`; " +
 				"`jobset` makes a JobSet (`jobset.x-k8s.io/v1alpha2`, JobSet 0.6 or later) with roles of any name, each an indexed Job whose replicas find their number in the same way, and each other as `NAME-ROLE-0-INDEX.NAME`.",
 			Required:   true,

@@ -48,7 +48,7 @@ func TestBatchJobsOnTheLocalPlatform(t *testing.T) {
 		value(sample, "placement_as_planned", knownvalue.Bool(true)),
 	)
 	create.Check = func(*terraform.State) error {
-		assertPredicted(t, client, job.Batch, "sweep")
+		acctest.AssertPredicted(t, client, job.Batch.GVK(), "sweep")
 		return nil
 	}
 

@@ -67,7 +67,7 @@ func TestJobSetsOnTheLocalPlatform(t *testing.T) {
 		value(short, "placement_as_planned", knownvalue.Bool(true)),
 	)
 	create.Check = func(*terraform.State) error {
-		assertPredicted(t, client, job.JobSet, "rl")
+		acctest.AssertPredicted(t, client, job.JobSet.GVK(), "rl")
 		return nil
 	}
 

@@ -245,20 +245,6 @@ func TestParseReadsJobsOfOthers(t *testing.T) {
 	}
 }
 
-// Pods of a template that names no scheduler are the cluster's own scheduler's.
-func TestParseReadsTheSchedulerOfJobsOfOthers(t *testing.T) {
-	for name, spec := range map[string]Spec{"PyTorchJob": plain(), "MPIJob": vgg16(), "MPIJob v2beta1": byOperator(), "MPIJob v1alpha1": alpha()} {
-		t.Run(name, func(t *testing.T) {
-			spec.SchedulerName = ""
-			obj, err := spec.Render()
-			require.NoError(t, err)
-			parsed, err := Parse(obj)
-			require.NoError(t, err)
-			assert.Equal(t, corev1.DefaultSchedulerName, parsed.SchedulerName)
-		})
-	}
-}
-
 // A job is briefer without what it has anyway, and means the same.
 func TestBriefIsTheInverseOfComplete(t *testing.T) {
 	explicit, elastic, whole, mixed := plain(), shared(), shared(), shared()

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -117,7 +116,7 @@ func (s *Spec) parseTemplate(replica replicaSpec) {
 	s.parseGang(labels)
 	s.Quota = labels[contract.QuotaLabel]
 	s.NonPreemptible = labels[contract.PreemptibleLabel] == "false"
-	s.SchedulerName, s.PriorityClass = cmp.Or(pod.SchedulerName, corev1.DefaultSchedulerName), pod.PriorityClassName
+	s.SchedulerName, s.PriorityClass = pod.SchedulerName, pod.PriorityClassName
 	s.NodeSelector, s.Tolerations = pod.NodeSelector, pod.Tolerations
 	s.HostNetwork, s.HostIPC, s.HostPID = pod.HostNetwork, pod.HostIPC, pod.HostPID
 	s.DNSPolicy = pod.DNSPolicy

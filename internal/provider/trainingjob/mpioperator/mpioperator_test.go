@@ -242,7 +242,6 @@ resource "gpuplan_training_job" "pi" {
   framework           = "mpi"
   mode                = "default"
   gang                = { enabled = false }
-  scheduler_name      = "default-scheduler"
   image               = "mpi-pi"
   command             = ["mpirun"]
   args                = ["-n", "2", "/home/mpiuser/pi"]

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // CodeSync fetches code into each replica before it starts, as `arena submit --sync-mode` has it (kubeflow/arena v0.15,
@@ -94,7 +96,7 @@ func (s Spec) syncCode(pod *corev1.PodSpec, r Role) {
 		Name: codeSyncContainer, Image: c.Image, ImagePullPolicy: s.ImagePullPolicy,
 		VolumeMounts: []corev1.VolumeMount{mount},
 	}
-	if !s.Alpha { // its launcher, of the same template, asks for nothing
+	if s.Version != contract.MPIAlphaVersion { // its launcher, of the same template, asks for nothing
 		fetch.Resources = s.resources(Role{CPU: r.CPU, Memory: r.Memory})
 	}
 	variables := r.Env

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
@@ -283,6 +284,23 @@ func TestWaitingLauncher(t *testing.T) {
 			assert.Contains(t, string(text(t, func(w io.Writer) error { return explain.WriteGangs(w, gangs, noon) })), test.listing)
 		})
 	}
+}
+
+// A pod that a Job has made is known to its user by the Job.
+func TestPodOfAJob(t *testing.T) {
+	c := newCluster(t)
+	c.node("v100-1", "v100", "topology")
+	yes := true
+	c.job("default", "foreign-k4v9r", 1, map[string]int64{topologyGPUs: 1}, alone, func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "foreign", Controller: &yes}}
+	})
+	c.run("pod/default/foreign-k4v9r")
+	snapshot := c.cache.Snapshot()
+	listed := string(text(t, func(w io.Writer) error { return explain.WriteGangs(w, explain.Gangs(snapshot, explain.Around{}), noon) }))
+	assert.Contains(t, listed, "\ndefault/foreign (pod foreign-k4v9r)  Running  1/1 ")
+	a := why(t, snapshot, "pod/default/foreign-k4v9r")
+	assert.Equal(t, "default/foreign", a.Owner)
+	assert.Contains(t, string(text(t, a.WriteFixes)), "Pod default/foreign-k4v9r runs.\n")
 }
 
 // An answer for programs names whose reservation holds a gang back, and those that the gang waits

@@ -404,7 +404,11 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 			}
 			why = cmp.Or(a.Barred, why)
 		}
-		rows = append(rows, []string{a.Gang, string(a.State), fmt.Sprintf("%d/%d", a.Running, a.Needed), fmt.Sprint(a.Priority), waits, why})
+		name := a.Gang
+		if a.Owner != "" {
+			name = fmt.Sprintf("%s (pod %s)", a.Owner, name[strings.IndexByte(name, '/')+1:])
+		}
+		rows = append(rows, []string{name, string(a.State), fmt.Sprintf("%d/%d", a.Running, a.Needed), fmt.Sprint(a.Priority), waits, why})
 	}
 	p.table("", rows)
 	return p.writeTo(w)

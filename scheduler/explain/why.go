@@ -38,9 +38,11 @@ const (
 type Answer struct {
 	// Gang is "namespace/name"; Pod means that it is a pod on its own. Job is the kind of a job
 	// that has no pods, because it is held, or because none have been made.
-	Gang  string `json:"gang"`
-	Pod   bool   `json:"pod,omitempty"`
-	Job   string `json:"job,omitempty"`
+	Gang string `json:"gang"`
+	Pod  bool   `json:"pod,omitempty"`
+	Job  string `json:"job,omitempty"`
+	// Owner is "namespace/name" of what made a pod on its own, such as a Job, "" for nothing.
+	Owner string `json:"owner,omitempty"`
 	State State  `json:"state"`
 	// Rejections are what keeps it from starting wherever there is room.
 	Rejections []string `json:"rejections,omitempty"`
@@ -251,6 +253,9 @@ func describe(state inventory.GangState, key string, around Around) Answer {
 			pod := state.Pods[name]
 			if pod.Spec.SchedulerName != contract.SchedulerName {
 				a.Scheduler = pod.Spec.SchedulerName
+			}
+			if job := inventory.JobName(pod); a.Pod && job != pod.Name {
+				a.Owner = pod.Namespace + "/" + job
 			}
 			if !role.Late {
 				a.listen(pod)

@@ -18,7 +18,7 @@ import (
 // Pod is a pod that holds resources of a node.
 type Pod struct {
 	placement.Pod
-	// Owner is "namespace/name" of the training job, else of the gang, else of the pod.
+	// Owner is "namespace/name" of the training job, else of the gang, else of the pod's controller, else of the pod.
 	Owner string
 	// Object is the pod itself.
 	Object *corev1.Pod
@@ -41,10 +41,8 @@ func All(objects []corev1.Pod) []Pod {
 		if !ok {
 			continue
 		}
-		owner := object.Namespace + "/" + object.Name
-		if job := object.Labels[contract.JobNameLabel]; job != "" {
-			owner = object.Namespace + "/" + job
-		} else if translated.Gang != "" {
+		owner := object.Namespace + "/" + inventory.JobName(object)
+		if object.Labels[contract.JobNameLabel] == "" && translated.Gang != "" {
 			owner = translated.Gang
 		}
 		pods = append(pods, Pod{

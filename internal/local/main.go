@@ -21,6 +21,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 )
 
+// version is set by the linker.
+var version = "dev"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -53,13 +56,22 @@ type usageError struct {
 
 func (e *usageError) Error() string { return e.err.Error() }
 
+// plain says what is wrong with the value of a flag without the words of Go's library.
+func plain(err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "int" {
+		return fmt.Errorf("--%s wants a number, and %q is none", invalid.GetFlag().Name, invalid.GetValue())
+	}
+	return err
+}
+
 // platform is the one that the commands are about.
 type platform struct{ dataDir string }
 
 func command(out io.Writer) *cobra.Command {
 	p := &platform{}
 	root := &cobra.Command{
-		Use: "gpuplan-local",
+		Use: "gpuplan-local", Version: version,
 		Long: `gpuplan-local runs an ACK-like platform with simulated GPU nodes on this machine.
 
 Ports are on loopback, chosen free, and the same at the next start.`,
@@ -75,7 +87,8 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.SetOut(out)
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c, err} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c, plain(err)} })
+	root.Flags().Bool("version", false, "print the version") // before that of Kubernetes' libraries, below, takes its place
 	root.PersistentFlags().StringVar(&p.dataDir, "data-dir", ".gpuplan", "`folder` that holds everything the platform keeps")
 
 	// Kubernetes' libraries register a flag of theirs for every program; cobra would list it.
@@ -90,6 +103,12 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 		return up(ctx, out, dir, options, detach)
 	})
 	options.register(start.Flags())
+	start.PreRunE = func(c *cobra.Command, _ []string) error {
+		if err := options.check(); err != nil {
+			return &usageError{c, err}
+		}
+		return nil
+	}
 	start.Flags().BoolVar(&detach, "detach", true, "return when the platform is ready; otherwise stay, and stop it on interrupt")
 	server := p.subcommand(serveCommand, "Be the platform's own process", func(ctx context.Context, dir datadir.Dir) error {
 		return serve(ctx, dir, options)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,11 @@ func TestProgressShowsTheFirstFailure(t *testing.T) {
 	assert.ErrorContains(t, newProgress(&shown).failure(log), "two", "a server that died without a word")
 }
 
+// Each process has a line of its own.
+func TestProcessStatus(t *testing.T) {
+	assert.Equal(t, " 806 MiB   kube-apiserver (process 12)", processStatus{Name: "kube-apiserver", PID: 12, MemoryBytes: 806 << 20}.String())
+}
+
 func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	tests := map[string]struct {
@@ -65,7 +71,13 @@ func TestCommandLine(t *testing.T) {
 		"help of a command":   {args: []string{"up", "-h"}, out: []string{"--kube-apiserver program", "--detach", "--port port"}},
 		"no such command":     {args: []string{"fly"}, code: 2, errs: []string{`gpuplan-local: there is no command "fly"`, "kubeconfig "}},
 		"no such flag":        {args: []string{"down", "--purged"}, code: 2, errs: []string{"gpuplan-local down: unknown flag: --purged", "--purge "}},
-		"a value that is bad": {args: []string{"up", "--port", "x"}, code: 2, errs: []string{"gpuplan-local up: ", "--port"}},
+		"a word for a number": {args: []string{"up", "--port", "1x"}, code: 2, errs: []string{`gpuplan-local up: --port wants a number, and "1x" is none`}},
+		"no such port":        {args: []string{"up", "--cloud-port", "65536"}, code: 2, errs: []string{"gpuplan-local up: --cloud-port is 65536: a port is between 1 and 65535"}},
+		"less than no node":   {args: []string{"up", "--real-nodes", "-1"}, code: 2, errs: []string{"gpuplan-local up: --real-nodes is -1: there can be 0 to 32"}},
+		"too many nodes":      {args: []string{"up", "--real-nodes", "33"}, code: 2, errs: []string{"--real-nodes is 33"}},
+		"no such version":     {args: []string{"up", "--emulated-version", "1.33"}, code: 2, errs: []string{`gpuplan-local up: --emulated-version is "1.33": there are 1.36, 1.35, 1.34`}},
+		"too deep":            {args: []string{"up", "--real-nodes", "1", "--data-dir", filepath.Join(dir, strings.Repeat("deep/", 20))}, code: 1, errs: []string{"too long for the sockets of real nodes"}},
+		"version":             {args: []string{"--version"}, out: []string{"gpuplan-local version dev"}},
 		"an argument":         {args: []string{"down", "now"}, code: 2, errs: []string{`gpuplan-local down: unexpected argument "now"`}},
 		"no such format":      {args: []string{"status", "-o", "xml", "--data-dir", dir}, code: 1, errs: []string{"gpuplan-local: ", `no output format "xml"`}},
 		"not running":         {args: []string{"--data-dir", dir, "down"}, out: []string{"not running"}},
@@ -84,7 +96,7 @@ func TestCommandLine(t *testing.T) {
 			for _, hidden := range []string{serveCommand, "completion"} {
 				assert.NotContains(t, out.String()+errs.String(), "\n  "+hidden+" ")
 			}
-			assert.NotContains(t, out.String()+errs.String(), "--version ", "the flag of a library")
+			assert.NotContains(t, out.String()+errs.String(), "--version version", "the flag of a library")
 		})
 	}
 }

@@ -50,6 +50,11 @@ type processStatus struct {
 	MemoryBytes int64  `json:"memoryBytes"`
 }
 
+// String is a line about the process: its memory, its number and what it is.
+func (p processStatus) String() string {
+	return fmt.Sprintf("%4d MiB   %s (process %d)", p.MemoryBytes>>20, p.Name, p.PID)
+}
+
 type simulationCount struct {
 	Total int `json:"total"`
 	Ready int `json:"ready"`
@@ -166,11 +171,10 @@ func printStatus(ctx context.Context, w io.Writer, dir datadir.Dir) error {
 		fmt.Fprintf(w, "The platform is starting (data directory %s).\n", dir)
 		return nil
 	}
-	fmt.Fprintf(w, "Ready after %.1f s, %d MiB:", r.ReadySeconds, r.MemoryBytes>>20)
+	fmt.Fprintf(w, "Ready after %.1f s, %d MiB\n", r.ReadySeconds, r.MemoryBytes>>20)
 	for _, p := range r.Processes {
-		fmt.Fprintf(w, " %s %d", p.Name, p.MemoryBytes>>20)
+		fmt.Fprintf(w, "  %s\n", p)
 	}
-	fmt.Fprintln(w)
 	for _, cluster := range r.Clusters {
 		fmt.Fprintf(w, "  Kubernetes %s  %s  (kubeconfig %s)\n", r.Version, cluster.URL, cluster.Kubeconfig)
 	}

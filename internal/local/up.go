@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,12 +9,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/controlplane"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/server"
@@ -56,6 +60,22 @@ func (o *upOptions) register(flags *pflag.FlagSet) {
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
+// check refuses what no start comes to its end with.
+func (o *upOptions) check() error {
+	for flag, port := range map[string]int{"port": o.port, "cloud-port": o.cloudPort} {
+		if port < 0 || port > 65535 {
+			return fmt.Errorf("--%s is %d: a port is between 1 and 65535, and 0 leaves the choice", flag, port)
+		}
+	}
+	if o.realNodes < 0 || o.realNodes > realnode.Most {
+		return fmt.Errorf("--real-nodes is %d: there can be 0 to %d", o.realNodes, realnode.Most)
+	}
+	if o.emulated != "" && !slices.Contains(controlplane.Emulated(), o.emulated) {
+		return fmt.Errorf("--emulated-version is %q: there are %s", o.emulated, strings.Join(controlplane.Emulated(), ", "))
+	}
+	return nil
+}
+
 // up starts the platform in a process of its own and shows its steps until it is ready.
 func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, detach bool) error {
 	if err := dir.Create(); err != nil {
@@ -67,7 +87,7 @@ func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, de
 		return alreadyUp(ctx, w, dir, options)
 	}
 	if options.realNodes > 0 {
-		if err := realnode.Missing(); err != nil {
+		if err := cmp.Or(realnode.CheckPath(dir), realnode.Missing()); err != nil {
 			return err
 		}
 	}

@@ -15,11 +15,13 @@ import (
 	"path/filepath"
 	"time"
 
+	kubeversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"k8s.io/component-base/version"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/pki"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
@@ -215,4 +217,16 @@ func (p *component) wait(ctx context.Context, check func(ctx context.Context) er
 		case <-ticker.C:
 		}
 	}
+}
+
+// oldestEmulated is the oldest minor version of Kubernetes that the tests run the control plane as.
+const oldestEmulated = 34
+
+// Emulated are the versions that the control plane can behave like, the newest first.
+func Emulated() (versions []string) {
+	newest := kubeversion.MustParse(version.DefaultKubeBinaryVersion)
+	for minor := newest.Minor(); minor >= oldestEmulated; minor-- {
+		versions = append(versions, fmt.Sprintf("%d.%d", newest.Major(), minor))
+	}
+	return versions
 }

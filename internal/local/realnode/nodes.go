@@ -63,6 +63,14 @@ type running struct {
 	failed chan int
 }
 
+// CheckPath refuses a data directory that lies too deep for the sockets of real nodes.
+func CheckPath(dir datadir.Dir) error {
+	if length := len(Node{Dir: slotDir(dir, Most-1)}.DevicePlugins()) + 1 + longestPlugin; length > longestSocket {
+		return fmt.Errorf("the path of the data directory is %d characters too long for the sockets of real nodes: choose another one with --data-dir", length-longestSocket)
+	}
+	return nil
+}
+
 // Start starts the real nodes that the platform had, and returns when they serve.
 func Start(ctx context.Context, options Options) (*Nodes, error) {
 	if options.Limit > Most {
@@ -73,8 +81,8 @@ func Start(ctx context.Context, options Options) (*Nodes, error) {
 	if n.tools, err = findTools(); err != nil {
 		return nil, err
 	}
-	if length := len(Node{Dir: slotDir(options.Dir, Most-1)}.DevicePlugins()) + 1 + longestPlugin; length > longestSocket {
-		return nil, fmt.Errorf("the path of the data directory is %d characters too long for the sockets of real nodes: choose another one with --data-dir", length-longestSocket)
+	if err := CheckPath(options.Dir); err != nil {
+		return nil, err
 	}
 	if n.network, err = ensureBridge(Identity(options.Dir)); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
@@ -314,4 +315,42 @@ func TestDaemonSetSharesOneProcess(t *testing.T) {
 	}
 	require.NoError(t, client.AppsV1().DaemonSets("default").Delete(ctx, "probe", metav1.DeleteOptions{}))
 	eventually(t, "the process ends with the last pod", func() error { return gone(pid) })
+}
+
+// A pod that is none of gpuplan's programs, and tolerates every taint, may be bound to the node of this machine, as the
+// launcher of a job with such a toleration is: it runs and ends there as on other nodes.
+func TestOtherPodsOnTheNodeOfThisMachine(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t)
+	i.must("up")
+	client, ctx := i.client(), context.Background()
+	_, err := client.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "launcher"},
+		Spec: corev1.PodSpec{
+			NodeName: "gpuplan-local", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers: []corev1.Container{{Name: "main", Image: "example.com/launcher:1"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, "the pod runs", func() error {
+		pod, err := client.CoreV1().Pods("default").Get(ctx, "launcher", metav1.GetOptions{})
+		if err == nil && pod.Status.Phase != corev1.PodRunning {
+			err = errors.New(string(pod.Status.Phase))
+		}
+		return err
+	})
+	log, err := client.CoreV1().Pods("default").GetLogs("launcher", &corev1.PodLogOptions{}).DoRaw(ctx)
+	require.NoError(t, err)
+	assert.Contains(t, string(log), "This pod is simulated")
+	require.NoError(t, client.CoreV1().Pods("default").Delete(ctx, "launcher", metav1.DeleteOptions{}))
+	eventually(t, "the pod is gone", func() error {
+		if _, err := client.CoreV1().Pods("default").Get(ctx, "launcher", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+	node, err := client.CoreV1().Nodes().Get(ctx, "gpuplan-local", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Len(t, node.Spec.Taints, 1)
+	assert.Equal(t, "16", node.Status.Allocatable.Cpu().String(), "the simulation leaves its resources")
 }

@@ -10,8 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
 )
 
 // HostNode is the name of the node that stands for this machine: where Deployments
@@ -23,7 +26,8 @@ const (
 	heartbeat         = time.Minute
 )
 
-// ensureHostNode makes the node of this machine.
+// ensureHostNode makes the node of this machine. Pods that are not ours and tolerate its taint are simulated on it: there is no
+// kubelet that would run or end them.
 func (r *Runner) ensureHostNode(ctx context.Context) error {
 	// Nothing is held to these numbers; they let a rolling update of a program fit.
 	resources := corev1.ResourceList{
@@ -41,6 +45,7 @@ func (r *Runner) ensureHostNode(ctx context.Context) error {
 				corev1.LabelArchStable: runtime.GOARCH,
 				controlPlaneLabel:      "",
 			},
+			Annotations: map[string]string{simulate.NodeAnnotation: simulate.NodeAnnotationValue},
 		},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: controlPlaneLabel, Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{
@@ -52,7 +57,12 @@ func (r *Runner) ensureHostNode(ctx context.Context) error {
 			},
 		},
 	}
-	if _, err := r.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	_, err := r.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) { // made by an earlier version of this program, perhaps
+		mark := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, simulate.NodeAnnotation, simulate.NodeAnnotationValue)
+		_, err = r.client.CoreV1().Nodes().Patch(ctx, HostNode, types.MergePatchType, []byte(mark), metav1.PatchOptions{})
+	}
+	if err != nil {
 		return fmt.Errorf("create node %s: %w", HostNode, err)
 	}
 	return r.beat(ctx)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/simulate"
 )
 
 func TestRewrite(t *testing.T) {
@@ -297,5 +298,20 @@ func TestFreeAddress(t *testing.T) {
 		address := r.freeAddress(test.pod)
 		assert.Equal(t, test.want, address, "pod %d", i)
 		r.workloads[fmt.Sprint(i)] = &workload{first: test.pod, address: address}
+	}
+}
+
+// The node of this machine is simulated for pods that are not ours, on a platform that had it before as well.
+func TestHostNode(t *testing.T) {
+	r := &Runner{client: fake.NewClientset()}
+	for range 2 {
+		require.NoError(t, r.ensureHostNode(t.Context()))
+		node, err := r.client.CoreV1().Nodes().Get(t.Context(), HostNode, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.True(t, simulate.IsSimulated(node))
+		assert.Equal(t, controlPlaneLabel, node.Spec.Taints[0].Key)
+		node.Annotations = map[string]string{"example.com/other": "kept"} // as it was
+		_, err = r.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
 	}
 }

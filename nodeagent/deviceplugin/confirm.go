@@ -100,7 +100,8 @@ func (c *confirmer) run(ctx context.Context) {
 	}
 }
 
-// write writes the annotation on the pod of that UID, and on no other of its name.
+// write writes the annotation on the pod of that UID, and on no other of its name. It does so beside the status, so that the
+// agent needs no right to change what a pod runs.
 func (c *confirmer) write(ctx context.Context, uid types.UID, pod confirmed) error {
 	text, err := pod.given.Annotation()
 	if err != nil {
@@ -113,7 +114,7 @@ func (c *confirmer) write(ctx context.Context, uid types.UID, pod confirmed) err
 		return fmt.Errorf("encode the patch of pod %s: %w", pod.name, err)
 	}
 	_, err = c.Client.Typed.CoreV1().Pods(pod.name.Namespace).Patch(ctx, pod.name.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: contract.NodeAgentName})
+		metav1.PatchOptions{FieldManager: contract.NodeAgentName}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		return nil // it is gone, and another may have its name
 	}

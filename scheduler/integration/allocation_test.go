@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -70,6 +73,7 @@ func (s *testCluster) requireRecordsProtected(bound corev1.Pod) {
 		}
 	}
 	assert.ErrorContains(s.t, s.annotate(bound.Name, map[string]any{"mine": "yes", contract.AllocationAnnotation: nil}), recordRefused)
+	s.requireConfirmationProtected(bound)
 	require.NoError(s.t, s.annotate(bound.Name, map[string]any{"mine": "yes"}), "what is not the record may be changed")
 	for _, label := range []string{contract.QuotaLabel, contract.KoordinatorQuotaLabel, contract.PreemptibleLabel, contract.KoordinatorPreemptibleLabel} {
 		assert.ErrorContains(s.t, s.label(bound.Name, map[string]any{label: "false"}), "stays with the quota", label)
@@ -105,6 +109,41 @@ func (s *testCluster) requireRecordsProtected(bound corev1.Pod) {
 	}, settled, 100*time.Millisecond, "it is in force a little later, too")
 	binding.Annotations = map[string]string{"mine": "yes"}
 	require.NoError(s.t, pods.Bind(s.t.Context(), binding, metav1.CreateOptions{}), "other schedulers bind as before")
+}
+
+// requireConfirmationProtected has others than the agent of the pod's node try to write what its containers were given.
+func (s *testCluster) requireConfirmationProtected(bound corev1.Pod) {
+	s.t.Helper()
+	agents := "system:serviceaccount:" + contract.SystemNamespace + ":" + contract.NodeAgentName
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "confirming-" + s.namespace}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
+	}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "confirming"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: agents}},
+	}
+	_, err := api().RbacV1().ClusterRoles().Create(s.t.Context(), role, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() {
+		_ = api().RbacV1().ClusterRoles().Delete(context.Background(), role.Name, metav1.DeleteOptions{})
+	})
+	_, err = api().RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), binding, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	confirm := func(user, node string) error {
+		config := rest.CopyConfig(cluster.client.Config)
+		if user != "" {
+			config.Impersonate = rest.ImpersonationConfig{UserName: user, Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
+		}
+		as, err := kubernetes.NewForConfig(config)
+		require.NoError(s.t, err)
+		patch := []byte(`{"metadata":{"annotations":{"` + contract.ConfirmedAnnotation + `":"{}"}}}`)
+		_, err = as.CoreV1().Pods(s.namespace).Patch(s.t.Context(), bound.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		return err
+	}
+	const refused = "only the node agent of a pod's node"
+	assert.ErrorContains(s.t, confirm("", ""), refused, "an administrator")
+	require.Eventually(s.t, func() bool { return strings.Contains(fmt.Sprint(confirm(agents, "another")), refused) }, settled, 100*time.Millisecond, "the right is in force a little later")
+	assert.NoError(s.t, confirm(agents, bound.Spec.NodeName))
 }
 
 // awaitUnprotected waits until records may be forged again.

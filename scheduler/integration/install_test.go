@@ -58,14 +58,34 @@ func TestInstalled(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), why)
 		}, settled, 200*time.Millisecond, why)
 	}
+	beside := func(add func(pod *corev1.Pod, c corev1.Container)) *corev1.Pod {
+		pod := s.pods(sharedJob("beside", 1, 4, 10))[0]
+		c := *pod.Spec.Containers[0].DeepCopy()
+		c.Name, c.Resources.Limits = "beside", c.Resources.Requests
+		add(pod, c)
+		return pod
+	}
 	for why, pod := range map[string]*corev1.Pod{
 		"multiple of 5":            s.pods(sharedJob("odd", 1, 2, 7))[0],
 		"needs aliyun.com/gpu-mem": s.pods(job{name: "bare", workers: 1, gpus: 5, resource: contract.ResourceCorePercent})[0],
 		"asks for several": s.pods(job{name: "many", workers: 1, labels: map[string]string{contract.ResourceGPUCount: "2"},
 			change: sharedJob("", 0, 4, 10).change})[0],
+		"each with aliyun.com/gpu-mem has to": beside(func(pod *corev1.Pod, c corev1.Container) {
+			delete(c.Resources.Requests, contract.ResourceCorePercent)
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
+		}),
+		"not for other init containers": beside(func(pod *corev1.Pod, c corev1.Container) {
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		}),
 	} {
 		refused(pod, why)
 	}
+	always := corev1.ContainerRestartPolicyAlways
+	_, err = api().CoreV1().Pods(s.namespace).Create(t.Context(), beside(func(pod *corev1.Pod, c corev1.Container) {
+		c.RestartPolicy = &always
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err, "a sidecar is as the containers are")
 
 	// It learns what arrives.
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

@@ -15,7 +15,8 @@ type processes struct {
 }
 
 // find looks for the processes of a pipe directory. They are told by their environment, which is the one that the
-// control daemon was started with, whoever their parent is now. Those of another PID namespace are not seen.
+// control daemon was started with, whoever their parent is now. Those of another PID namespace are not seen, and those of another
+// mount namespace are programs of containers, which may say of themselves what they like.
 func find(pipe string) (found processes) {
 	folders, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
 	for _, folder := range folders {
@@ -31,7 +32,7 @@ func find(pipe string) (found processes) {
 		daemon := filepath.Base(arguments[0]) == controlProgram && len(arguments) > 1 && arguments[1] == foreground
 		server := filepath.Base(arguments[0]) == serverProgram
 		switch {
-		case !daemon && !server || !uses(folder, pipe):
+		case !daemon && !server || !uses(folder, pipe) || !ours(folder):
 		case daemon:
 			found.daemons = append(found.daemons, pid)
 		default:
@@ -45,6 +46,13 @@ func find(pipe string) (found processes) {
 func uses(folder, pipe string) bool {
 	environ, err := os.ReadFile(filepath.Join(folder, "environ"))
 	return err == nil && bytes.Contains(append([]byte{0}, environ...), []byte("\x00"+pipeVariable+"="+pipe+"\x00"))
+}
+
+// ours reports whether a process, by its folder in /proc, sees the files that this program sees.
+func ours(folder string) bool {
+	mounts, err := os.Readlink(filepath.Join(folder, "ns/mnt"))
+	own, ownErr := os.Readlink("/proc/self/ns/mnt")
+	return err == nil && ownErr == nil && mounts == own
 }
 
 // all are the PIDs of both kinds.

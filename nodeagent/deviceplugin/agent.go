@@ -160,8 +160,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 func (a *Agent) stop() {
 	for _, s := range a.servers {
-		s.stop()
-		_ = os.Remove(s.path)
+		s.remove()
 	}
 }
 
@@ -229,8 +228,7 @@ func (a *Agent) reconcile(ctx context.Context, node *unstructured.Unstructured, 
 	for resource, s := range a.servers {
 		if !slices.Contains(resources, resource) {
 			a.Log.Info("no longer offered", "resource", resource)
-			s.stop()
-			_ = os.Remove(s.path)
+			s.remove()
 			delete(a.servers, resource)
 			delete(a.out, resource)
 		}

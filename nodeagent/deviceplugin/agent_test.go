@@ -513,6 +513,24 @@ func TestPartsInUse(t *testing.T) {
 
 // In mode default the scheduler only counts: the kubelet's choice is what the container gets.
 func TestModeDefault(t *testing.T) {
+// Of two agents on one node, as when the pod of one is deleted by force and still runs, the later one serves, until it ends.
+func TestTwoAgents(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	first := w.agent
+	w.run()
+	require.Eventually(t, func() bool { return w.agent.serves(gpu) }, 20*time.Second, time.Millisecond)
+	before := w.kubelet.registered(gpu)
+	require.Never(t, func() bool { return w.kubelet.registered(gpu) > before+2 }, 500*time.Millisecond, 5*time.Millisecond, "they do not take it from each other")
+	w.end()
+	require.Eventually(t, func() bool { return w.kubelet.registered(gpu) > before && w.kubelet.allocatable()[gpu] == 4 }, 20*time.Second, time.Millisecond)
+	g := w.kubelet.admit(w.pod("p", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
+	require.NoError(t, w.kubelet.prestart(g))
+	assert.Len(t, first.confirmer.of(g.pod).Containers, 1, "the agent that is left serves")
+}
+
 	w := newWorld(t, "default")
 	w.kubelet.start()
 	w.run()

@@ -70,10 +70,16 @@ func (s *server) set(devices []*pluginapi.Device, yields bool) {
 	s.changed = make(chan struct{})
 }
 
-// listen opens the socket, unless it is open: a kubelet that starts removes it.
+// listen opens the socket, unless it is open: a kubelet that starts removes it. Of two agents the one that started last has it.
 func (s *server) listen() error {
-	if now, err := os.Lstat(s.path); s.grpc != nil && err == nil && os.SameFile(now, s.socket) {
-		return nil
+	if now, err := os.Lstat(s.path); s.grpc != nil && err == nil {
+		if os.SameFile(now, s.socket) {
+			return nil
+		}
+		if other, err := net.DialTimeout("unix", s.path, callTimeout); err == nil {
+			_ = other.Close()
+			return fmt.Errorf("another node agent offers %s at %s: end one of them", s.resource, s.path)
+		}
 	}
 	s.stop()
 	if err := os.Remove(s.path); err != nil && !os.IsNotExist(err) {
@@ -99,6 +105,14 @@ func (s *server) stop() {
 		s.grpc.Stop()
 	}
 	s.grpc, s.socket, s.kubelet = nil, nil, nil
+}
+
+// remove stops the server and removes its socket, unless that is another agent's.
+func (s *server) remove() {
+	if now, err := os.Lstat(s.path); err == nil && s.socket != nil && os.SameFile(now, s.socket) {
+		_ = os.Remove(s.path)
+	}
+	s.stop()
 }
 
 // registered reports whether the kubelet behind a socket knows the server, and listens to it.

@@ -189,6 +189,7 @@ func give(ctx context.Context, agent *topology.Agent, s settings, enforcer *mps.
 		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
 		PluginDir: s.pluginDir, PodResources: s.podResources,
 		CDI: cdi.Dir(s.cdiDir), VendorCDI: filepath.SplitList(s.vendorCDI), Root: s.hostRoot, NRI: s.nriSocket,
+		Simulated: s.hardwareDir != "",
 	}
 	if enforcer != nil {
 		plugins.Enforcer = enforcer

@@ -130,6 +130,18 @@ func (d Dir) RemoveOwned(gone func(owner string) bool) error {
 	return d.remove(func(_, owner string) bool { return gone(owner) })
 }
 
+// RemoveDrafts removes what [Dir.Write] leaves when the program is killed meanwhile.
+func (d Dir) RemoveDrafts() error {
+	drafts, err := filepath.Glob(filepath.Join(string(d), "."+prefix+"*"))
+	for _, draft := range drafts {
+		err = errors.Join(err, os.Remove(draft))
+	}
+	if err != nil {
+		return fmt.Errorf("remove drafts of CDI specifications: %w", err)
+	}
+	return nil
+}
+
 func (d Dir) remove(match func(name, owner string) bool) error {
 	entries, err := os.ReadDir(string(d))
 	if errors.Is(err, fs.ErrNotExist) {

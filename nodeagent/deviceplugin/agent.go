@@ -62,6 +62,8 @@ type Agent struct {
 	VendorCDI []string
 	// Root is the root of the folders dev and proc of the node.
 	Root string
+	// Simulated means that the GPUs have no device nodes.
+	Simulated bool
 	// Enforcer keeps containers to their parts of GPUs, nil for none.
 	Enforcer Enforcer
 	// NRI is the socket of the container runtime's Node Resource Interface, "" not to use it.
@@ -187,7 +189,7 @@ func (a *Agent) removeStale() {
 	for _, pod := range a.pods.list() {
 		present[string(pod.UID)] = true
 	}
-	if err := a.CDI.RemoveOwned(func(owner string) bool { return !present[owner] }); err != nil {
+	if err := errors.Join(a.CDI.RemoveDrafts(), a.CDI.RemoveOwned(func(owner string) bool { return !present[owner] })); err != nil {
 		a.Log.Warn("CDI specifications of pods that are gone stay", "error", err)
 	}
 }

@@ -113,6 +113,7 @@ func (w *world) run(change ...func(*Agent)) {
 	w.agent = &Agent{
 		Client: w.client, Nodes: nodes, Node: nodeName, Events: w.events, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		PluginDir: w.kubelet.pluginDir(), PodResources: w.kubelet.podResources(), CDI: cdi.Dir(filepath.Join(w.kubelet.dir, "cdi")), Root: w.t.TempDir(),
+		Simulated: true,
 	}
 	for _, c := range change {
 		c(w.agent)
@@ -244,8 +245,12 @@ func recordOf(indexes ...int) *contract.Allocation {
 func TestContainersGetTheirRecord(t *testing.T) {
 	w := newWorld(t, "topology")
 	w.kubelet.start()
+	left := filepath.Join(w.kubelet.dir, "cdi", ".gpuplan.dev-gpu_1234567")
+	require.NoError(t, os.MkdirAll(filepath.Dir(left), 0o755))
+	require.NoError(t, os.WriteFile(left, []byte("{"), 0o600))
 	w.run()
 	w.offers(map[string]int{gpu: 4})
+	assert.NoFileExists(t, left, "of an agent that was killed")
 
 	one := w.pod("one", recordOf(0, 3), container("main", amounts{gpu: 2}))
 	two := w.pod("two", recordOf(1, 2), container("a", amounts{gpu: 1}), container("b", amounts{gpu: 1}))
@@ -285,7 +290,7 @@ func TestRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
 		record *contract.Allocation
 		change func(*corev1.Pod)
-		status func(*contract.GPUNodeStatus)
+		real   bool
 		want   string
 	}{
 		"no record":      {want: "no GPU for container main: the pod has no allocation record: pods that ask for aliyun.com/gpu need the schedulerName gpuplan-scheduler"},
@@ -294,16 +299,13 @@ func TestRefusals(t *testing.T) {
 		"too many":       {record: recordOf(1, 2), want: "the pod asks for 1 GPUs, and the allocation record has 2 GPUs"},
 		"no such GPU":    {record: recordOf(7), want: "has no GPU 7"},
 		"unreadable":     {record: recordOf(1), change: func(p *corev1.Pod) { p.Annotations[contract.AllocationAnnotation] = "{" }, want: "is not an allocation record"},
-		"gone from the driver": {record: recordOf(1), status: func(s *contract.GPUNodeStatus) { s.DriverVersion = "580" },
+		"gone from the driver": {record: recordOf(1), real: true,
 			want: "GPU 1 GPU-1 has gone from the driver"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "topology")
-			if test.status != nil {
-				w.gpus(test.status)
-			}
 			w.kubelet.start()
-			w.run()
+			w.run(func(a *Agent) { a.Simulated = !test.real })
 			w.offers(map[string]int{gpu: 4})
 			p := w.pod("p", test.record, main)
 			if test.change != nil {
@@ -511,8 +513,6 @@ func TestPartsInUse(t *testing.T) {
 	inUse(nil)
 }
 
-// In mode default the scheduler only counts: the kubelet's choice is what the container gets.
-func TestModeDefault(t *testing.T) {
 // Of two agents on one node, as when the pod of one is deleted by force and still runs, the later one serves, until it ends.
 func TestTwoAgents(t *testing.T) {
 	w := newWorld(t, "topology")
@@ -531,6 +531,8 @@ func TestTwoAgents(t *testing.T) {
 	assert.Len(t, first.confirmer.of(g.pod).Containers, 1, "the agent that is left serves")
 }
 
+// In mode default the scheduler only counts: the kubelet's choice is what the container gets.
+func TestModeDefault(t *testing.T) {
 	w := newWorld(t, "default")
 	w.kubelet.start()
 	w.run()
@@ -545,10 +547,9 @@ func TestTwoAgents(t *testing.T) {
 // there is one.
 func TestDeviceNodes(t *testing.T) {
 	w := newWorld(t, "topology")
-	w.gpus(func(s *contract.GPUNodeStatus) { s.DriverVersion = "580" })
 	w.kubelet.start()
 	vendor := t.TempDir()
-	w.run(func(a *Agent) { a.VendorCDI = []string{vendor} })
+	w.run(func(a *Agent) { a.VendorCDI, a.Simulated = []string{vendor}, false })
 	for file, text := range map[string]string{
 		"proc/driver/nvidia/gpus/0000:0a:01.0/information": "Model: \t\t X\nDevice Minor: \t 6\n",
 		"dev/nvidiactl": "", "dev/nvidia-uvm": "",

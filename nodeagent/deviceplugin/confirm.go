@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,6 +68,9 @@ func (c *confirmer) known(pod *corev1.Pod) contract.Confirmation {
 	if err != nil || written.Node != c.Node {
 		return contract.Confirmation{Node: c.Node}
 	}
+	maps.DeleteFunc(written.Containers, func(name string, _ contract.ConfirmedContainer) bool {
+		return !slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool { return c.Name == name })
+	})
 	return written
 }
 

@@ -92,14 +92,14 @@ func (a *Agent) give(ctx context.Context, pod *corev1.Pod, container, resource s
 // editsOf is what a container needs to use a part of its pod's record, and what it is given by that. version is the one of the
 // CDI specification that the edits need.
 func (a *Agent) editsOf(ctx context.Context, pod *corev1.Pod, part split.Part) (given contract.ConfirmedContainer, edits cdi.Edits, version string, err error) {
-	given, gpus, simulated, err := a.givenOf(ctx, pod, part)
+	given, gpus, err := a.givenOf(ctx, pod, part)
 	if err != nil {
 		return given, nil, "", err
 	}
 	edits = cdi.Edits{}
 	list := strings.Join(given.GPUs, ",")
 	edits.Env(contract.VisibleDevicesEnv+"="+list, contract.GivenGPUsEnv+"="+list)
-	if !simulated {
+	if !a.Simulated {
 		if version, err = a.driver(edits, gpus); err != nil {
 			return given, nil, "", err
 		}
@@ -114,10 +114,10 @@ func (a *Agent) editsOf(ctx context.Context, pod *corev1.Pod, part split.Part) (
 }
 
 // givenOf is what a container is given by a part of a record, with the GPUs: these are no other pod's.
-func (a *Agent) givenOf(ctx context.Context, pod *corev1.Pod, part split.Part) (given contract.ConfirmedContainer, gpus []contract.GPUInfo, simulated bool, err error) {
+func (a *Agent) givenOf(ctx context.Context, pod *corev1.Pod, part split.Part) (given contract.ConfirmedContainer, gpus []contract.GPUInfo, err error) {
 	status, ok := a.hardware()
 	if !ok {
-		return given, nil, false, errors.New("the GPUs of the node are not known yet")
+		return given, nil, errors.New("the GPUs of the node are not known yet")
 	}
 	indexes := slices.Clone(part.GPUs)
 	for _, share := range part.Shares {
@@ -126,14 +126,14 @@ func (a *Agent) givenOf(ctx context.Context, pod *corev1.Pod, part split.Part) (
 	for _, index := range indexes {
 		info, ok := gpuOf(status.GPUs, index)
 		if !ok {
-			return given, nil, false, fmt.Errorf("node %s has no GPU %d", a.Node, index)
+			return given, nil, fmt.Errorf("node %s has no GPU %d", a.Node, index)
 		}
 		gpus = append(gpus, info)
 	}
 	given = contract.ConfirmedContainer{
 		Way: contract.WayCDI, GPUs: identities(gpus), Shares: part.Shares, Unenforced: len(part.Shares) > 0 && a.Enforcer == nil,
 	}
-	return given, gpus, status.DriverVersion == "", a.free(ctx, pod, given.GPUs, status.GPUs)
+	return given, gpus, a.free(ctx, pod, given.GPUs, status.GPUs)
 }
 
 // gpuOf is the GPU of an index.

@@ -40,19 +40,10 @@ func followPods(ctx context.Context, client *kube.Client, node string, changed f
 			options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 		}))
 	informer := factory.Core().V1().Pods().Informer()
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		UpdateFunc: func(any, any) { changed() },
-		DeleteFunc: func(obj any) {
-			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = last.Obj
-			}
-			if pod, ok := obj.(*corev1.Pod); ok {
-				gone(pod.UID)
-			}
-			changed()
-		},
-	})
+	registration, err := informer.AddEventHandler(follow.On(func(*corev1.Pod) { changed() }, func(pod *corev1.Pod) {
+		gone(pod.UID)
+		changed()
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("follow the pods of node %s: %w", node, err)
 	}

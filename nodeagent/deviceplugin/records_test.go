@@ -2,7 +2,9 @@ package deviceplugin
 
 import (
 	"errors"
+	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -138,6 +140,30 @@ func TestPodMadeAgainWhileTheAgentIsCutOff(t *testing.T) {
 	w.kubelet.allocate(g)
 	require.ErrorContains(t, w.kubelet.prestart(g), "no route to host")
 	assert.Nil(t, w.spec(g), "nobody knows the record of the new pod")
+}
+
+// A pod that was made again while the watch was broken is shown as a change of the one of before: that one is gone, too, and nothing
+// of it stays. What whoever made the pod says that it was given does not count.
+func TestAPodThatEndsWhileTheWatchIsBroken(t *testing.T) {
+	w, watches, _ := breakable(t)
+	p := w.pod("p", recordOf(0), container("main", amounts{gpu: 1}))
+	p.Annotations[contract.ConfirmedAnnotation] = `{"version":1,"node":"` + nodeName + `","containers":{"ghost":{"way":"CDI","gpus":["GPU-0"]}}}`
+	w.put(podKind, "p", p)
+	require.NoError(t, w.kubelet.prestart(w.kubelet.admit(p, "main", gpu, 1)))
+	assert.Equal(t, []string{"main"}, slices.Collect(maps.Keys(w.agent.confirmer.of(p).Containers)))
+	require.Eventually(t, func() bool { return len(w.agent.pods.list()) == 1 }, 20*time.Second, time.Millisecond)
+	watches.Store(true)
+	w.ExpireWatches()
+	w.Remove(podKind, "default", "p")
+	next := w.pod("p", recordOf(2), container("main", amounts{gpu: 1}))
+	next.UID = "uid-next"
+	w.put(podKind, "p", next)
+	watches.Store(false)
+	require.Eventually(t, func() bool { list := w.agent.pods.list(); return len(list) == 1 && list[0].UID == "uid-next" }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		left, err := filepath.Glob(filepath.Join(string(w.agent.CDI), "*uid-p.json"))
+		return err == nil && len(left) == 0
+	}, 20*time.Second, time.Millisecond)
 }
 
 // renumber deletes the GPUNode when GPU 0 has gone for good, and has the agent publish the others by the numbers that the driver has now.

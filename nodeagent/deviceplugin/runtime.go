@@ -92,7 +92,7 @@ func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, c nri.Container, re
 		given.Way = contract.WayNRI
 		return given, missing, err
 	}
-	if given, _, _, err = a.givenOf(ctx, pod, part); err != nil {
+	if given, _, err = a.givenOf(ctx, pod, part); err != nil {
 		return given, nil, err
 	}
 	if !slices.Equal(given.GPUs, got) {
@@ -118,7 +118,7 @@ func (a *Agent) next(ctx context.Context, pod *corev1.Pod, container, resource s
 		if err != nil {
 			continue
 		}
-		if given, _, _, err = a.givenOf(ctx, pod, part); err == nil && slices.Equal(given.GPUs, got) {
+		if given, _, err = a.givenOf(ctx, pod, part); err == nil && slices.Equal(given.GPUs, got) {
 			return given, true
 		}
 	}

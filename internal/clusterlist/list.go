@@ -9,6 +9,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -39,7 +40,7 @@ var (
 
 // Snapshot lists a cluster once, its gangs included. It needs no more than the right
 // to list nodes, pods and our custom resources; who may list disruption budgets as well is
-// told who can be evicted. When the quota tree cannot be used, the gangs that it holds back
+// told who can be evicted, and who may list Jobs which members have ended that are gone. When the quota tree cannot be used, the gangs that it holds back
 // say so.
 func Snapshot(ctx context.Context, client *kube.Client) (*clusterstate.Snapshot, error) {
 	objects, err := list(ctx, client, unfinishedPods)
@@ -54,6 +55,9 @@ func Snapshot(ctx context.Context, client *kube.Client) (*clusterstate.Snapshot,
 		return nil, err
 	}
 	if objects.Budgets, err = listBudgets(ctx, client); err != nil {
+		return nil, err
+	}
+	if objects.Jobs, err = listJobs(ctx, client); err != nil {
 		return nil, err
 	}
 	state, _ := objects.state() // the error is the gangs' to tell
@@ -77,6 +81,8 @@ type Objects struct {
 	PodGroups       []unstructured.Unstructured
 	Budgets         []policyv1.PodDisruptionBudget
 	PriorityClasses []schedulingv1.PriorityClass
+	// Jobs tell of pods that have ended and may have gone; none where the user may not read them.
+	Jobs []batchv1.Job
 	// DaemonSets make a pod on each node that joins; none where the user may not read them.
 	DaemonSets []appsv1.DaemonSet
 	// LimitRanges say what containers ask for that say nothing; none where the user may not read them.
@@ -100,6 +106,9 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 		return o, err
 	}
 	if o.Budgets, err = listBudgets(ctx, client); err != nil {
+		return o, err
+	}
+	if o.Jobs, err = listJobs(ctx, client); err != nil {
 		return o, err
 	}
 	typed, all := client.Typed, metav1.ListOptions{}
@@ -185,7 +194,13 @@ func (o *Objects) state() (*clusterstate.State, error) {
 	for i := range o.PodGroups {
 		state.SetPodGroup(&o.PodGroups[i])
 	}
+	for i := range o.Jobs {
+		state.SetJob(&o.Jobs[i])
+	}
 	for i := range o.Pods {
+		if o.Pods[i].Status.Phase == corev1.PodSucceeded {
+			state.SetSucceeded(&metav1.PartialObjectMetadata{ObjectMeta: o.Pods[i].ObjectMeta})
+		}
 		if inventory.Finished(&o.Pods[i]) {
 			continue
 		}
@@ -254,6 +269,15 @@ func listBudgets(ctx context.Context, client *kube.Client) ([]policyv1.PodDisrup
 		return nil, fmt.Errorf("list disruption budgets: %w", err)
 	}
 	return budgets.Items, nil
+}
+
+// listJobs returns the Jobs, none where the user may not read them.
+func listJobs(ctx context.Context, client *kube.Client) ([]batchv1.Job, error) {
+	jobs, err := permitted(client.Typed.BatchV1().Jobs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{}))
+	if err != nil {
+		return nil, fmt.Errorf("list Jobs: %w", err)
+	}
+	return jobs.Items, nil
 }
 
 // listQuotaTree returns the object of the quota tree, nil when there is none.

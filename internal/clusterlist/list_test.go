@@ -1,11 +1,14 @@
 package clusterlist
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -95,5 +98,62 @@ func TestListedPodsAreOverdue(t *testing.T) {
 		listed, ok := snapshot.View.Pod(name)
 		require.True(t, ok, name)
 		assert.Equal(t, want, listed.Overdue, name)
+	}
+}
+
+// Members that have succeeded count in a plan as in the scheduler, by their pods and by their Job.
+func TestListedMembersThatHaveSucceeded(t *testing.T) {
+	member := func(index int, changes ...podtest.Change) corev1.Pod {
+		return *podtest.Workers(index+1, append([]podtest.Change{
+			podtest.Label(contract.TopologyGroupLabel, "job"), podtest.Label(contract.TopologyReplicasLabel, "4"), podtest.OwnedBy("now"),
+		}, changes...)...)[index]
+	}
+	done := []podtest.Change{podtest.Recorded(contract.Allocation{GPUs: []int{1}}), podtest.InPhase(corev1.PodSucceeded)}
+	template := member(0)
+	job := batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "job", UID: "now"}, Status: batchv1.JobStatus{Succeeded: 2}}
+	job.Spec.Completions, job.Spec.Parallelism = new(int32(4)), new(int32(4))
+	job.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: template.Labels}, Spec: template.Spec}
+	for name, objects := range map[string]Objects{
+		"their pods are there": {Pods: []corev1.Pod{member(0, done...), member(1, done...), member(2), member(3)}},
+		"their pods are gone":  {Pods: []corev1.Pod{member(2), member(3)}, Jobs: []batchv1.Job{job}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			snapshot, err := objects.Snapshot()
+			require.NoError(t, err)
+			gang, ok := snapshot.Gang("ns/job")
+			require.True(t, ok)
+			assert.Equal(t, 2, gang.Gang.Minimum)
+			assert.Empty(t, gang.MissingText)
+		})
+	}
+}
+
+// refused has an API server refuse requests for a path.
+type refused struct {
+	http.RoundTripper
+	path string
+}
+
+func (r refused) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Path != r.path {
+		return r.RoundTripper.RoundTrip(req)
+	}
+	answer := httptest.NewRecorder()
+	answer.WriteHeader(http.StatusForbidden)
+	return answer.Result(), nil
+}
+
+// Who may not list Jobs sees the cluster all the same.
+func TestJobsThatNobodyMayList(t *testing.T) {
+	server := kubetest.Start(t)
+	server.Put(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{"namespace": "ns", "name": "job"}}})
+	for path, listed := range map[string]int{"": 1, "/apis/batch/v1/jobs": 0} {
+		config := server.Config()
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return refused{next, path} })
+		client, err := kube.New(config)
+		require.NoError(t, err)
+		objects, err := Read(t.Context(), client)
+		require.NoError(t, err)
+		assert.Len(t, objects.Jobs, listed)
 	}
 }

@@ -3,6 +3,7 @@ package clusterstate
 import (
 	"iter"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,7 +116,8 @@ func (s *State) members(key string) []inventory.Member {
 			done = append(done, pod)
 		}
 	}
-	return append(members, inventory.Succeeded(done, members)...)
+	jobs := slices.Collect(maps.Values(s.ended[key]))
+	return append(members, inventory.Succeeded(done, jobs, members)...)
 }
 
 // touch notes that a gang changes.

@@ -37,6 +37,9 @@ type State struct {
 	// succeeded are the pods that have succeeded, by gang; succeededOf is the gang of each.
 	succeeded   map[string]map[types.UID]*metav1.PartialObjectMetadata
 	succeededOf map[types.UID]string
+	// ended is what Jobs say of their pods, by gang and by the UID of the Job; endedOf is the gang of each.
+	ended   map[string]map[types.UID]inventory.Ended
+	endedOf map[types.UID]string
 	// budgets are the disruption budgets by namespace and name.
 	budgets map[string]map[string]Budget
 	// restless are the gangs that have changed since the view was told what they need.
@@ -92,6 +95,8 @@ func New(gangChanged func(key string)) *State {
 		podGroups:   map[string]*unstructured.Unstructured{},
 		succeeded:   map[string]map[types.UID]*metav1.PartialObjectMetadata{},
 		succeededOf: map[types.UID]string{},
+		ended:       map[string]map[types.UID]inventory.Ended{},
+		endedOf:     map[types.UID]string{},
 		budgets:     map[string]map[string]Budget{},
 		restless:    map[string]bool{},
 		gangChanged: gangChanged,

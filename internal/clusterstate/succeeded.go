@@ -1,6 +1,7 @@
 package clusterstate
 
 import (
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,6 +46,46 @@ func (s *State) dropSucceeded(uid types.UID) (key string) {
 	delete(s.succeeded[key], uid)
 	if len(s.succeeded[key]) == 0 {
 		delete(s.succeeded, key)
+	}
+	s.touch(key)
+	return key
+}
+
+// SetJob takes in what a Job says of its pods that have ended for good, whether they are still there or not.
+func (s *State) SetJob(j *batchv1.Job) Change {
+	before, known := s.ended[s.endedOf[j.UID]][j.UID]
+	ended, ok := inventory.EndedOf(j)
+	if known && ok && ended.Same(before) {
+		return Change{}
+	}
+	left := s.dropJob(j.UID)
+	if !ok {
+		return Change{Gang: left}
+	}
+	if s.ended[ended.Gang] == nil {
+		s.ended[ended.Gang] = map[types.UID]inventory.Ended{}
+	}
+	s.ended[ended.Gang][j.UID], s.endedOf[j.UID] = ended, ended.Gang
+	s.touch(ended.Gang)
+	if left == ended.Gang {
+		left = ""
+	}
+	return Change{Gang: ended.Gang, Left: left}
+}
+
+// RemoveJob takes out a Job that was deleted.
+func (s *State) RemoveJob(uid types.UID) Change { return Change{Gang: s.dropJob(uid)} }
+
+// dropJob takes out what a Job said, and returns the key of the gang that it was about, "" for none.
+func (s *State) dropJob(uid types.UID) (key string) {
+	key, ok := s.endedOf[uid]
+	if !ok {
+		return ""
+	}
+	delete(s.endedOf, uid)
+	delete(s.ended[key], uid)
+	if len(s.ended[key]) == 0 {
+		delete(s.ended, key)
 	}
 	s.touch(key)
 	return key

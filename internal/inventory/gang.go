@@ -311,7 +311,7 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 		m := &members[i]
 		c.gpus = c.gpus || m.asks()
 		c.groupless = c.groupless || podGroup == nil && named(m.Pod.Labels[contract.PodGroupLabel])
-		if m.asks() && !m.left() || m.succeeded() && m.placed() {
+		if m.asks() && (!m.left() || m.succeeded()) || m.succeeded() && m.placed() {
 			withGPUs++
 		}
 	}
@@ -370,7 +370,9 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 	if owned {
 		declared = max(declared-c.late, min(declared, c.Present+succeeded))
 	}
-	c.Minimum = max(0, declared-succeeded)
+	if c.Minimum = max(0, declared-succeeded); c.Minimum == 0 && declared > 0 {
+		c.Minimum = min(1, c.Present) // as many have ended as it needs: each of the others runs without them
+	}
 	c.reconcileParts()
 	if c.Running == 0 {
 		all, _ := highest(members, contract.TopologyReplicasLabel)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -122,36 +121,13 @@ func StatusOf(key string, members []Member, found MemberCounts, tree *quota.Tree
 	}
 }
 
-// Succeeded makes members of pods that have succeeded, of which nothing but the metadata is
-// known. Those of another job of the same name than the members', which is being cleaned up, are
-// none; of a JobSet, whose own UID no pod has, neither are those that are being deleted.
-func Succeeded(pods []*metav1.PartialObjectMetadata, members []Member) (list []Member) {
-	if len(pods) == 0 {
-		return nil
-	}
-	runs := map[string]bool{}
-	for _, m := range current(members) {
-		runs[runOf(m.Pod)] = true
-	}
-	for _, known := range pods {
-		pod := &corev1.Pod{ObjectMeta: known.ObjectMeta, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
-		if runs[runOf(pod)] && (!ofJobSet(pod) || pod.DeletionTimestamp == nil) {
-			list = append(list, Member{Pod: pod})
-		}
-	}
-	return list
-}
-
 // runOf tells the run of its gang to which a pod belongs: the UID of its controller, "" when it has none. Each
 // role of a JobSet has a controller of its own, and the set may start again as a whole.
 func runOf(p *corev1.Pod) string {
 	if ofJobSet(p) {
 		return p.Labels[contract.JobSetNameLabel] + "/" + p.Labels[contract.JobSetAttemptLabel]
 	}
-	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
-		return string(owner.UID)
-	}
-	return ""
+	return string(controllerOf(p))
 }
 
 func ofJobSet(p *corev1.Pod) bool { return p.Labels[contract.JobSetNameLabel] != "" }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -221,6 +222,20 @@ func (c *Cache) RemoveSucceeded(uid types.UID) clusterstate.Change {
 	c.lock()
 	defer c.unlock()
 	return c.state.RemoveSucceeded(uid)
+}
+
+// SetJob takes in what a Job says of its pods that have ended for good.
+func (c *Cache) SetJob(j *batchv1.Job) clusterstate.Change {
+	c.lock()
+	defer c.unlock()
+	return c.state.SetJob(j)
+}
+
+// RemoveJob takes out a Job that was deleted.
+func (c *Cache) RemoveJob(uid types.UID) clusterstate.Change {
+	c.lock()
+	defer c.unlock()
+	return c.state.RemoveJob(uid)
 }
 
 // SetPodGroup takes in a PodGroup object.

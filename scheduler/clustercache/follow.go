@@ -25,7 +25,8 @@ import (
 // Follow keeps the cache in step with a cluster until ctx ends. It adds its handlers
 // to the factory, which the caller starts, and follows our custom resources from the
 // moment that the cluster serves them. kube-scheduler's factory leaves finished pods
-// out; those that have succeeded are followed by the metadata client.
+// out; those that have succeeded are followed by the metadata client, and Jobs tell of those that
+// have gone.
 //
 // The returned function waits until the cache holds everything that the cluster held
 // when it was called first.
@@ -60,7 +61,11 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return nil, err
 	}
-	synced := []cache.InformerSynced{nodes.HasSynced, unfinished.HasSynced, succeeded, budgets.HasSynced}
+	jobs, err := f.followJobs(factory.Batch().V1().Jobs().Informer())
+	if err != nil {
+		return nil, err
+	}
+	synced := []cache.InformerSynced{nodes.HasSynced, unfinished.HasSynced, succeeded, jobs, budgets.HasSynced}
 	for _, custom := range []struct {
 		resource  schema.GroupVersionResource
 		namespace string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
@@ -35,6 +36,50 @@ func (f *follower) followSucceeded(ctx context.Context, client metadata.Interfac
 	}
 	go informer.RunWithContext(ctx)
 	return handled.HasSynced, nil
+}
+
+// followJobs keeps what Jobs say of pods that have ended in step with a cluster: the pods may have gone.
+func (f *follower) followJobs(informer cache.SharedIndexInformer) (cache.InformerSynced, error) {
+	if err := informer.SetTransform(whatCountsOfJob); err != nil {
+		return nil, fmt.Errorf("follow Jobs: %w", err)
+	}
+	handled, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { f.setJob(nil, object) },
+		UpdateFunc: f.setJob,
+		DeleteFunc: func(object any) {
+			if job, ok := follow.Last(object).(*batchv1.Job); ok {
+				f.report(f.cache.RemoveJob(job.UID), nil)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("follow Jobs: %w", err)
+	}
+	return handled.HasSynced, nil
+}
+
+func (f *follower) setJob(before, object any) {
+	job, ok := object.(*batchv1.Job)
+	if !ok {
+		return
+	}
+	// A Job that was deleted and made again under its name may come as one update.
+	if old, ok := before.(*batchv1.Job); ok && old.UID != job.UID {
+		f.report(f.cache.RemoveJob(old.UID), nil)
+	}
+	f.report(f.cache.SetJob(job), nil)
+}
+
+// whatCountsOfJob keeps nothing but the identity of a Job of which no pod of a gang has ended.
+func whatCountsOfJob(object any) (any, error) {
+	job, ok := object.(*batchv1.Job)
+	if !ok {
+		return object, nil
+	}
+	if _, counts := inventory.EndedOf(job); !counts {
+		return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name, UID: job.UID, ResourceVersion: job.ResourceVersion}}, nil
+	}
+	return follow.Trim(job)
 }
 
 // whatCounts keeps of a pod what tells its gang, and whether the planner placed it.

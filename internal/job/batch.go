@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // batchOperator is the value of the label [contract.JobOperatorNameLabel] on pods of Jobs, by which
@@ -161,6 +162,16 @@ func batchPhase(o *object, obj *unstructured.Unstructured) (phase Phase, message
 		return Created, ""
 	}
 	return Pending, ""
+}
+
+// Ended are the indexes for which a Job makes no pods any more, none of other objects: an operator makes all
+// replicas again that it does not find, and the status of a JobSet does not tell.
+func Ended(obj *unstructured.Unstructured) inventory.IndexRanges {
+	j := &batchv1.Job{}
+	if !isBatch(obj) || runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, j) != nil {
+		return nil
+	}
+	return inventory.EndedIndexes(j.Status)
 }
 
 // batchPod is a pod of a Job of this name, and has a name with a suffix that nobody knows before.

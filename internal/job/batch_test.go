@@ -254,3 +254,41 @@ func TestPullPolicy(t *testing.T) {
 	s.ImagePullPolicy = corev1.PullNever
 	assert.Equal(t, corev1.PullNever, s.Brief().ImagePullPolicy)
 }
+
+// A Job that exists makes no pods again for indexes that have ended, and its gang does without them.
+func TestGangOfAJobOfWhichPodsHaveEnded(t *testing.T) {
+	for name, test := range map[string]struct {
+		status  map[string]any
+		minimum int32
+		members []string
+		needs   int
+	}{
+		"none":              {status: map[string]any{}, members: []string{"worker-0", "worker-1", "worker-2", "worker-3"}, needs: 4},
+		"some":              {status: map[string]any{"completedIndexes": "0,2"}, members: []string{"worker-1", "worker-3"}, needs: 2},
+		"failed for good":   {status: map[string]any{"completedIndexes": "0", "failedIndexes": "1-2"}, members: []string{"worker-3"}, needs: 1},
+		"with a minimum":    {status: map[string]any{"completedIndexes": "0"}, minimum: 3, members: []string{"worker-1", "worker-2", "worker-3"}, needs: 2},
+		"as many as needed": {status: map[string]any{"completedIndexes": "0-1"}, minimum: 2, members: []string{"worker-2", "worker-3"}, needs: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := batchGang()
+			spec.Minimum, spec.Roles = test.minimum, map[string]Role{"worker": {Replicas: 4, GPUs: 2, Image: "train:1"}}
+			obj, err := spec.Render()
+			require.NoError(t, err)
+			obj.Object["status"] = test.status
+			spec.Ended = Ended(obj)
+			sample, err := spec.Sample()
+			require.NoError(t, err)
+			for _, admission := range []Admission{nil, {"worker": {Predicted: sample[0], Pod: sample[0]}}} {
+				gang, err := spec.AdmittedGang(nil, admission, nil)
+				require.NoError(t, err)
+				require.Len(t, gang.Roles, 1)
+				assert.Equal(t, test.members, gang.Roles[0].Members)
+				assert.Equal(t, test.needs, gang.Minimum)
+			}
+		})
+	}
+	obj, err := plain().Render()
+	require.NoError(t, err)
+	obj.Object["status"] = map[string]any{"completedIndexes": "0"}
+	assert.Empty(t, Ended(obj), "an operator makes all replicas again that it does not find")
+}

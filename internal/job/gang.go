@@ -24,7 +24,13 @@ func (s Spec) AdmittedGang(tree *quota.Tree, admission Admission, amid *inventor
 	if err != nil {
 		return placement.Gang{}, err
 	}
-	gang, problems := inventory.GangAmid(admission.Admit(pods), nil, tree, amid)
+	pods = admission.Admit(pods)
+	for index, p := range pods {
+		if s.Ended.Has(index) { // a Job has one role
+			p.Status.Phase = corev1.PodSucceeded
+		}
+	}
+	gang, problems := inventory.GangAmid(pods, nil, tree, amid)
 	if len(problems) > 0 {
 		return placement.Gang{}, fmt.Errorf("job %s: %s", s.ID(), problems[0].Text)
 	}

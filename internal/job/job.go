@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // Framework is the training framework, which decides the kind of object and the roles.
@@ -156,7 +157,9 @@ type Spec struct {
 	// Arena adds the marks by which `arena list`, `get` and `delete` know the job.
 	Arena bool
 	// Planned is the [contract.PlannedPlacement] of the job as text, "" for none.
-	Planned             string
+	Planned string
+	// Ended are the indexes for which a Job that exists makes no pods any more ([Ended]).
+	Ended               inventory.IndexRanges
 	Labels, Annotations map[string]string
 }
 

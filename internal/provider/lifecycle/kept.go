@@ -21,6 +21,8 @@ type Kept struct {
 	// Stamp is that of another configuration, with which the object was imported, "" once it has this one's; of a
 	// program the one that its workload had when it was seen last.
 	Stamp string `json:"stamp,omitempty"`
+	// Ended are the first and last indexes of pods that a training job makes no more, as it was seen last.
+	Ended [][2]int `json:"ended,omitempty"`
 }
 
 // UIDs are those of objects, by their names: they tell an object from another one that has its name by now.

@@ -165,7 +165,7 @@ func (c checker) apart(assignments []assignment.Model) (diags diag.Diagnostics) 
 
 // partly says of a gang that may run with a part of its members that only a part has room.
 func (c checker) partly(p placement.Placement) (diags diag.Diagnostics) {
-	have, all := len(p.Assignments), int(c.spec.Members())
+	have, all := len(p.Assignments), int(c.spec.Members())-c.spec.Ended.Count()
 	if c.level == session.CheckOff || have == all {
 		return nil
 	}

@@ -123,6 +123,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	}
 	switch {
 	case state.resumes(old, wanted):
+		plan.kept.Ended = state.kept.Ended
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)
 	case state.moves(old, wanted) && wanted.Suspend && !old.Suspend:
 		r.Session.ShowCluster(ctx)
@@ -221,6 +222,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	if diags.HasError() {
 		return diags
 	}
+	spec.Ended = m.kept.Ended
 	c := r.checker(*m, spec)
 	before, known, afterDiags := c.before(after)
 	if diags.Append(afterDiags...); diags.HasError() {

@@ -52,7 +52,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	case err != nil:
 		return false, nil, err
 	}
-	m.kept.UIDs = lifecycle.UIDsOf(obj)
+	m.kept.UIDs, m.kept.Ended = lifecycle.UIDsOf(obj), job.Ended(obj)
 	imported := m.ID.IsNull()
 	if imported {
 		diags.Append(m.takeOver(obj)...)

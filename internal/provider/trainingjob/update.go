@@ -55,7 +55,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		diags.AddError("Job was not changed", session.Sentence(err))
 		return false, diags
 	}
-	spec.Version = job.VersionOf(live)
+	spec.Version, spec.Ended = job.VersionOf(live), job.Ended(live)
 	promised := len(m.PlannedPlacement.Elements()) > 0
 	if resumed && !promised {
 		diags.Append(r.planOnCluster(ctx, client, m, spec)...)
@@ -111,7 +111,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if before.Suspend == spec.Suspend || finished(*m) {
 		return true, diags
 	}
-	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString(), m.expected(ctx, len(stale) == 0)); err != nil {
+	if obj, err = r.wait(ctx, client, spec, m.WaitFor.ValueString(), spec.Ended.Count()+max(1, m.expected(ctx, len(stale) == 0))); err != nil {
 		diags.Append(m.unreached(ctx, "Job was changed, but does not follow", obj, err))
 	}
 	if obj != nil {

@@ -66,6 +66,8 @@ type job struct {
 	// started means that it has run, deleted that it is only kept until its finalizers are done:
 	// its controller makes no pods for it any more.
 	started, deleted bool
+	// ended is how many pods a Job says that it has had of those that it makes no more.
+	ended int
 	// finished is Succeed or Failed, "" before.
 	finished contract.QueueUnitPhase
 	// sequence is the order of arrival within a second: the resource version with which
@@ -148,7 +150,9 @@ func (j *job) read() error {
 	case trainingjob.Failed:
 		j.finished = contract.UnitFailed
 	}
-	j.started = status.Start != nil
+	if j.started = status.Start != nil; j.kind.gvk.Group == batchv1.GroupName {
+		j.ended = max(int(status.Done), trainingjob.Ended(j.object).Count())
+	}
 	if j.charge != nil {
 		return nil
 	}

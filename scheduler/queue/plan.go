@@ -101,7 +101,7 @@ type reconciler struct {
 	queueOf map[string]*queue
 	entries []*entry
 	waiting map[string]*entry
-	// runs are how many pods of a job run, or have succeeded.
+	// runs are how many pods of a job run, or have succeeded, whether they are still there or not.
 	runs map[types.UID]int
 	// charged are the jobs whose charge stands for their pods.
 	charged map[types.UID]bool
@@ -136,6 +136,13 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 	}
 	for uid, o := range s.owners {
 		p.runs[s.whole(uid)] += o.runs
+	}
+	for uid, j := range s.jobs {
+		there := 0
+		if o := s.owners[uid]; o != nil {
+			there = o.done
+		}
+		p.runs[s.whole(uid)] += max(0, j.ended-there)
 	}
 	p.arrangeQueues()
 	for uid, j := range s.jobs {

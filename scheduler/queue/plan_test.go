@@ -222,6 +222,41 @@ func TestLifeOfAUnit(t *testing.T) {
 	}
 }
 
+// Pods that have succeeded run as far as their Job goes, also when they have gone: it is not sent back for them.
+func TestPodsThatHaveSucceededAndGone(t *testing.T) {
+	for name, test := range map[string]struct {
+		succeeded, failed string
+		there             []corev1.PodPhase
+		want              string
+	}{
+		"none":                       {there: []corev1.PodPhase{corev1.PodRunning}, want: "back a"},
+		"too few":                    {succeeded: "0-1", there: []corev1.PodPhase{corev1.PodRunning}, want: "back a"},
+		"as many as it lacks":        {succeeded: "0-2", there: []corev1.PodPhase{corev1.PodRunning}, want: "phase a=Running"},
+		"one is there still":         {succeeded: "0-2", there: []corev1.PodPhase{corev1.PodRunning, corev1.PodSucceeded}, want: "phase a=Running"},
+		"those that are there alone": {succeeded: "0-2", there: []corev1.PodPhase{corev1.PodSucceeded, corev1.PodSucceeded}, want: "back a"},
+		"one has failed for good":    {succeeded: "0,3", failed: "1", there: []corev1.PodPhase{corev1.PodRunning}, want: "phase a=Running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := world(t)
+			job := object("a", released)
+			job.Spec.Completions, job.Spec.Parallelism, job.Spec.CompletionMode = new(int32(4)), new(int32(4)), new(batchv1.IndexedCompletion)
+			job.Spec.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("250m")
+			job.Status.CompletedIndexes, job.Status.FailedIndexes = test.succeeded, &test.failed
+			s.queueUp(t, job, contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1, LastUpdateTime: &metav1.Time{Time: now.Add(-time.Hour)}})
+			for i, phase := range test.there {
+				s.setPod(&corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{
+						Namespace: "team", Name: fmt.Sprint("a-", i), UID: types.UID(fmt.Sprint("pod-", i)),
+						OwnerReferences: []metav1.OwnerReference{{UID: "a", Controller: new(true)}},
+					},
+					Status: corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+				})
+			}
+			assert.Equal(t, test.want, s.plan(patient, now, nil).names())
+		})
+	}
+}
+
 // A unit that its job has left behind goes, so that the next job of its name finds the name free.
 func TestOrphanedUnits(t *testing.T) {
 	ours := map[string]string{contract.PartOfLabel: contract.PartOfValue}

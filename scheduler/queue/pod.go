@@ -19,8 +19,8 @@ type pod struct {
 	charge quota.Resources
 	// asks means that it has not ended, holds that it also has a node.
 	asks, holds bool
-	// runs means that it is ready, or has succeeded.
-	runs bool
+	// runs means that it is ready, or has succeeded, which done does.
+	runs, done bool
 }
 
 // place is where pods are charged, as far as it is known without the tree.
@@ -37,8 +37,9 @@ func newPod(p *corev1.Pod) *pod {
 		place:  place{p.Namespace, consumer.Leaf, consumer.Preemptible},
 		charge: consumer.Charge,
 		asks:   !inventory.Finished(p),
-		runs:   p.Status.Phase == corev1.PodSucceeded || p.DeletionTimestamp == nil && ready(p),
+		done:   p.Status.Phase == corev1.PodSucceeded,
 	}
+	n.runs = n.done || p.DeletionTimestamp == nil && ready(p)
 	n.holds = n.asks && p.Spec.NodeName != ""
 	if controller := metav1.GetControllerOfNoCopy(p); controller != nil {
 		n.owner = controller.UID
@@ -61,13 +62,13 @@ func ready(p *corev1.Pod) bool {
 // same reports whether nothing changed that matters.
 func (p *pod) same(other *pod) bool {
 	return p.owner == other.owner && p.place == other.place && maps.Equal(p.charge, other.charge) &&
-		p.asks == other.asks && p.holds == other.holds && p.runs == other.runs
+		p.asks == other.asks && p.holds == other.holds && p.runs == other.runs && p.done == other.done
 }
 
 // owner is the pods of one job, or of something else that makes pods.
 type owner struct {
-	// runs is how many of them run, or have succeeded.
-	runs int
+	// runs is how many of them run, or have succeeded, done how many have.
+	runs, done int
 	// asked and used are what those ask for that have not ended, and that have a node.
 	asked, used map[place]quota.Resources
 	pods        int
@@ -82,6 +83,9 @@ func (o *owner) add(p *pod, sign int64) {
 	o.pods += int(sign)
 	if p.runs {
 		o.runs += int(sign)
+	}
+	if p.done {
+		o.done += int(sign)
 	}
 	if p.asks {
 		addTo(o.asked, p, sign)

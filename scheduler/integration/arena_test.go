@@ -135,10 +135,14 @@ func (s *testCluster) submitOurs(name string, framework trainingjob.Framework, l
 		leader.GPUs, worker.Replicas = 0, 2
 	}
 	spec := trainingjob.Spec{
-		Namespace: s.namespace, Name: name, Framework: framework, Mode: trainingjob.Topology, Alpha: framework == trainingjob.MPI,
+		Namespace: s.namespace, Name: name, Framework: framework, Mode: trainingjob.Topology,
 		Gang: true, Arena: true, SchedulerName: contract.SchedulerName,
 		Roles: map[string]trainingjob.Role{leads: leader, contract.ReplicaWorker: worker},
-	}.Complete()
+	}
+	if framework == trainingjob.MPI {
+		spec.Version = contract.MPIAlphaVersion
+	}
+	spec = spec.Complete()
 	object, err := spec.Render()
 	require.NoError(s.t, err)
 	made, err := cluster.client.Apply(s.t.Context(), object)

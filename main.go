@@ -4,6 +4,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"log"
 	"os"
 	"runtime/debug"
@@ -22,7 +23,12 @@ var version = "dev"
 
 func main() {
 	attach := flag.Bool("debug", false, "wait for a debugger and for Terraform to attach")
+	showVersion := flag.Bool("version", false, "print the version")
 	flag.Parse()
+	if *showVersion {
+		fmt.Println("terraform-provider-gpuplan", version)
+		return
+	}
 	quiet()
 	debug.SetGCPercent(collectAt)
 	debug.SetMemoryLimit(collectBelow)

@@ -46,6 +46,16 @@ func TestMain(m *testing.M) {
 	main()
 }
 
+func TestVersion(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	provider := exec.CommandContext(t.Context(), self, "-version")
+	provider.Env = append(os.Environ(), "TF_PLUGIN_MAGIC_COOKIE=any")
+	printed, err := provider.Output()
+	require.NoError(t, err)
+	assert.Equal(t, "terraform-provider-gpuplan dev\n", string(printed))
+}
+
 // newCLI runs the test's own program as the provider.
 func newCLI(t testing.TB, config string) *acctest.CLI {
 	t.Helper()

@@ -43,7 +43,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case errors.Is(err, errVersion):
+		fmt.Println("gpuplan-node-agent", version)
 		return
 	}
 	if err != nil {
@@ -54,6 +58,9 @@ func main() {
 
 // version is set by the linker.
 var version = "dev"
+
+// errVersion means that only the version was asked for.
+var errVersion = errors.New("the version was asked for")
 
 // settings are the command line.
 type settings struct {
@@ -98,10 +105,13 @@ func parse(args []string, output io.Writer) (settings, error) {
 	flags.StringVar(&s.vendorCDI, "vendor-cdi-dirs", "/etc/cdi:/var/run/cdi", "folders in which NVIDIA's own CDI specification may be, divided by colons")
 	flags.StringVar(&s.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "the socket at which the container runtime listens to plugins (NRI); empty not to be one")
 	flags.StringVar(&s.hostRoot, "host-root", "/", "where the node's folders dev and proc/driver are, as the agent sees them")
+	showVersion := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
 	}
 	switch {
+	case *showVersion:
+		return settings{}, errVersion
 	case flags.NArg() > 0:
 		return settings{}, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case s.interval <= 0 || s.interval > contract.NodeAgentLongestInterval:

@@ -34,6 +34,8 @@ func TestParse(t *testing.T) {
 	}
 	_, err := parse([]string{"--help"}, io.Discard)
 	assert.True(t, errors.Is(err, flag.ErrHelp))
+	_, err = parse([]string{"--version"}, io.Discard)
+	assert.ErrorIs(t, err, errVersion)
 
 	t.Setenv("NODE_NAME", "from-env")
 	t.Setenv("POD_IP", "")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,4 +21,21 @@ func TestHelp(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(printed), "gpuplan-scheduler queue [flags]")
 	assert.Contains(t, string(printed), "--unreachable-grace")
+}
+
+// versionVariable makes the test's own program the scheduler that is asked for its version: that ends there.
+const versionVariable = "GPUPLAN_TEST_SCHEDULER_VERSION"
+
+func TestVersion(t *testing.T) {
+	if os.Getenv(versionVariable) != "" {
+		_ = run(t.Context(), []string{"--version"})
+		return
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	scheduler := exec.CommandContext(t.Context(), self, "-test.run=^TestVersion$")
+	scheduler.Env = append(os.Environ(), versionVariable+"=1")
+	printed, err := scheduler.Output()
+	require.NoError(t, err)
+	assert.Regexp(t, `^gpuplan-scheduler dev\nKubernetes v`, string(printed))
 }

@@ -57,6 +57,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/workload"
 )
 
+// version is set by the linker.
+var version = "dev"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -92,6 +95,9 @@ func run(ctx context.Context, args []string) error {
 			return nil
 		}
 		return err
+	}
+	if flags.Lookup("version").Value.String() == string(verflag.VersionTrue) {
+		fmt.Println(contract.SchedulerName, version) // the next line is that of the Kubernetes in it
 	}
 	verflag.PrintAndExitIfRequested()
 	if err := opts.ComponentGlobalsRegistry.Set(); err != nil {

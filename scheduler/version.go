@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/version"
+	kubeversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 )
@@ -20,7 +20,7 @@ func checkVersion(server discovery.ServerVersionInterface) error {
 	info, err := server.ServerVersion()
 	if err != nil {
 		klog.Background().Error(err, "Cannot ask the API server for its version")
-		info = &version.Info{}
+		info = &kubeversion.Info{}
 	}
 	if minor := minorOf(info); minor != 0 && minor < oldestMinor {
 		return fmt.Errorf("the API server behaves like Kubernetes 1.%d; this scheduler needs 1.%d or later", minor, oldestMinor)
@@ -29,7 +29,7 @@ func checkVersion(server discovery.ServerVersionInterface) error {
 }
 
 // minorOf is the minor version that an API server behaves like, 0 when it does not say.
-func minorOf(info *version.Info) int {
+func minorOf(info *kubeversion.Info) int {
 	text := info.EmulationMinor
 	if text == "" {
 		text = info.Minor

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,6 +71,12 @@ func (j openJob) concerns(event *corev1.Event) bool {
 		j.set != "" && about.Namespace == j.namespace && about.Kind == "StatefulSet" && about.Name == j.set && !lastOf(event).Before(j.made)
 }
 
+// causeless reports whether an event's text ends before its cause: the training operator says
+// "Created worker pod: " of a worker of an MPIJob that it could not make, beside an event with the cause.
+func causeless(event *corev1.Event) bool {
+	return strings.HasSuffix(strings.TrimSpace(event.Message), ":")
+}
+
 // lastOf is when an event happened for the last time.
 func lastOf(event *corev1.Event) time.Time {
 	if event.Series != nil {
@@ -95,7 +102,7 @@ func (a Around) withoutPods(namespace, name string) (answers []Answer) {
 func (a Around) whyNoPods(job openJob) string {
 	var last *corev1.Event
 	for i := range a.warnings {
-		if event := &a.warnings[i]; job.concerns(event) && (last == nil || lastOf(last).Before(lastOf(event))) {
+		if event := &a.warnings[i]; job.concerns(event) && !causeless(event) && (last == nil || lastOf(last).Before(lastOf(event))) {
 			last = event
 		}
 	}

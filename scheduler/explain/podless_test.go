@@ -76,6 +76,7 @@ func TestJobsWithoutPods(t *testing.T) {
 	put(warning("Job", "train", job.UID, 2, "second"))
 	put(warning("Job", "train", "an earlier job", 4, "third"))
 	put(warning("Pod", "train", job.UID, 4, "fourth"))
+	put(warning("Job", "train", job.UID, 4, "Created worker pod: ")) // as the training operator says of MPIJobs
 	assert.Equal(t, "Job ns/train has no pods that ask for GPUs: FailedCreate of Job train: exceeded quota.\n", answersTo(t, read(), "train"))
 	assert.Empty(t, answersTo(t, read(), "other"))
 

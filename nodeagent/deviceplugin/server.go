@@ -89,6 +89,9 @@ func (s *server) listen() error {
 	if err != nil {
 		return fmt.Errorf("listen for the kubelet: %w", err)
 	}
+	if unix, ok := listener.(*net.UnixListener); ok {
+		unix.SetUnlinkOnClose(false) // the socket may be another agent's by then
+	}
 	if s.socket, err = os.Lstat(s.path); err != nil {
 		_ = listener.Close()
 		return fmt.Errorf("listen for the kubelet: %w", err)

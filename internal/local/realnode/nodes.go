@@ -213,13 +213,15 @@ func (n *Nodes) prepare(node *Node) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(
+	err = errors.Join(
 		writeContainerd(*node, n.tools, n.Registry),
 		writeNetwork(filepath.Join(node.networks(), "10-bridge.conflist"), bridge, n.network, node.slot),
 		ip("address", "replace", node.Address+"/32", "dev", bridge),
-		mountedCgroups.ensure(cgroup),
-		// Last, since it makes the node one that there is.
-		datadir.WriteJSON(node.file(), node))
+		mountedCgroups.ensure(cgroup))
+	if err != nil {
+		return err
+	}
+	return datadir.WriteJSON(node.file(), node) // last, since it makes the node one that there is
 }
 
 // wait returns when the node's kubelet serves.
@@ -255,7 +257,7 @@ func (n *Nodes) Remove(name string) error {
 	defer n.mu.Unlock()
 	r := n.running[name]
 	if r == nil {
-		return nil
+		return n.forget(name)
 	}
 	r.end()
 	<-r.ended
@@ -268,6 +270,21 @@ func (n *Nodes) Remove(name string) error {
 		return fmt.Errorf("remove the real node %s: %w", name, err)
 	}
 	delete(n.running, name)
+	delete(n.chosen, name)
+	return nil
+}
+
+// forget deletes what a node keeps that does not run, as one that could not be started, so that another may be real in its place.
+func (n *Nodes) forget(name string) error {
+	there, err := List(n.Dir)
+	for _, node := range there {
+		if node.Name == name {
+			err = errors.Join(err, os.RemoveAll(node.Dir))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove the real node %s: %w", name, err)
+	}
 	delete(n.chosen, name)
 	return nil
 }

@@ -198,3 +198,19 @@ func TestChoose(t *testing.T) {
 	_, ok := n.HardwareDir("third")
 	assert.False(t, ok)
 }
+
+// A node that could not be started and that its pool gives up leaves nothing that the next start makes a node of, and another
+// node is real in its place.
+func TestANodeThatDidNotStartIsRemoved(t *testing.T) {
+	dir := datadir.Dir(t.TempDir())
+	n := &Nodes{Options: Options{Dir: dir, Limit: 1}, chosen: map[string]bool{}, running: map[string]*running{}}
+	require.True(t, n.Choose("first"))
+	node := Node{Name: "first", Dir: slotDir(dir, 0)}
+	require.NoError(t, os.MkdirAll(node.Dir, 0o700))
+	require.NoError(t, datadir.WriteJSON(node.file(), node))
+	require.NoError(t, n.Remove("first"))
+	assert.True(t, n.Choose("second"), "there is no real node")
+	left, err := List(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left, "the next start starts it")
+}

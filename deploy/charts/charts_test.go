@@ -171,7 +171,7 @@ func TestChartDevicePlugins(t *testing.T) {
 			}
 		}
 		for _, part := range []string{
-			`"--device-plugins","--device-plugin-dir=/var/lib/kubelet/device-plugins"`, `"resources":["pods"],"verbs":["get","list","watch","patch"]`, `"runAsUser":0`,
+			`"--device-plugins","--device-plugin-dir=/var/lib/kubelet/device-plugins"`, `"resources":["pods"],"verbs":["get","list","watch"]`, `"resources":["pods/status"],"verbs":["patch"]`, `"runAsUser":0`,
 			`"hostPath":{"path":"/var/lib/kubelet/device-plugins","type":"DirectoryOrCreate"}`, `"mountPath":"/host/proc/driver"`, `"--nri-socket=/var/run/nri/nri.sock"`, `"mountPath":"/var/run/nri"`,
 		} {
 			assert.Equal(t, plugins, strings.Contains(text, part), part)

@@ -33,7 +33,7 @@ func explicit() job.Spec {
 // Every field of a job is an attribute: a change of it is found, taken over, and read back. A
 // new field needs one in the table.
 func TestEveryFieldOfAJobIsAnAttribute(t *testing.T) {
-	eachField(t, "", []string{"Owner", "Planned", "Version"}, func(s *job.Spec) *job.Spec { return s }, func(s *job.Spec, _ job.Spec) {
+	eachField(t, "", []string{"Owner", "Planned", "Version", "Ended"}, func(s *job.Spec) *job.Spec { return s }, func(s *job.Spec, _ job.Spec) {
 		for i := range s.Tolerations {
 			s.Tolerations[i].TolerationSeconds = nil // Kubernetes' own: Terraform does not have it
 		}

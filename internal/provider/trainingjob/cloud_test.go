@@ -83,7 +83,7 @@ func TestClustersThatCannotRunJobs(t *testing.T) {
 		}, {
 			ConfigFile:      file,
 			ConfigVariables: off,
-			ExpectError:     acctest.Saying("The cluster serves no MPIJob: install the Kubeflow training operator 1.9."),
+			ExpectError:     acctest.Saying("The cluster serves no MPIJob: install the Kubeflow training operator 1.9, or the MPI operator 0.5 or later."),
 		}, {
 			PreConfig:   func() { acctest.WriteKubeconfig(t, cloud.Kubeconfig, "http://127.0.0.1:1") },
 			ConfigFile:  file,

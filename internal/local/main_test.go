@@ -75,7 +75,7 @@ func TestCommandLine(t *testing.T) {
 		"no such port":        {args: []string{"up", "--cloud-port", "65536"}, code: 2, errs: []string{"gpuplan-local up: --cloud-port is 65536: a port is between 1 and 65535"}},
 		"less than no node":   {args: []string{"up", "--real-nodes", "-1"}, code: 2, errs: []string{"gpuplan-local up: --real-nodes is -1: there can be 0 to 32"}},
 		"too many nodes":      {args: []string{"up", "--real-nodes", "33"}, code: 2, errs: []string{"--real-nodes is 33"}},
-		"no such version":     {args: []string{"up", "--emulated-version", "1.33"}, code: 2, errs: []string{`gpuplan-local up: --emulated-version is "1.33": there are 1.36, 1.35, 1.34`}},
+		"no such version":     {args: []string{"up", "--emulated-version", "1.32"}, code: 2, errs: []string{`gpuplan-local up: --emulated-version is "1.32": there are 1.36, 1.35, 1.34, 1.33`}},
 		"too deep":            {args: []string{"up", "--real-nodes", "1", "--data-dir", filepath.Join(dir, strings.Repeat("deep/", 20))}, code: 1, errs: []string{"too long for the sockets of real nodes"}},
 		"version":             {args: []string{"--version"}, out: []string{"gpuplan-local version dev"}},
 		"an argument":         {args: []string{"down", "now"}, code: 2, errs: []string{`gpuplan-local down: unexpected argument "now"`}},

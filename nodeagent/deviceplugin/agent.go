@@ -137,7 +137,10 @@ func (a *Agent) Run(ctx context.Context) error {
 			retry = min(2*retry, lastRetry)
 		} else {
 			retry = firstRetry
-			if len(a.out) > 0 {
+			switch {
+			case a.waits():
+				again = time.After(unheard)
+			case len(a.out) > 0:
 				again = time.After(lastRetry)
 			}
 		}
@@ -250,6 +253,16 @@ func (a *Agent) reconcile(ctx context.Context, node *unstructured.Unstructured, 
 	}
 	a.served.Store(&served)
 	return errors.Join(errs...)
+}
+
+// waits reports whether the kubelet knows a server to which it does not listen yet.
+func (a *Agent) waits() bool {
+	for _, s := range a.servers {
+		if s.waits() {
+			return true
+		}
+	}
+	return false
 }
 
 // serves reports whether the kubelet has a resource from this plugin.

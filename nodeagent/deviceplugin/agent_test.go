@@ -578,6 +578,19 @@ func TestDeviceNodes(t *testing.T) {
 	}, w.spec(g), "the last one counts")
 }
 
+// A kubelet that has taken a registration and does not listen gets another one.
+func TestKubeletThatDoesNotListen(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.deaf = true
+	w.kubelet.start()
+	w.run()
+	require.Eventually(t, func() bool { return w.kubelet.registered(gpu) > 0 }, 20*time.Second, time.Millisecond)
+	w.kubelet.mu.Lock()
+	w.kubelet.deaf = false
+	w.kubelet.mu.Unlock()
+	w.offers(map[string]int{gpu: 4})
+}
+
 func TestKubeletRestarts(t *testing.T) {
 	w := newWorld(t, "topology")
 	w.run() // before the kubelet: there is no folder

@@ -38,6 +38,7 @@ type fakeKubelet struct {
 	given         []*given
 	// refuses is the answer to registrations; hangs lets nobody learn who has which devices.
 	refuses  error
+	deaf     bool // whether it does not listen to plugins that register
 	refusals int
 	hangs    chan struct{}
 }
@@ -130,8 +131,14 @@ func (k *fakeKubelet) Register(ctx context.Context, request *pluginapi.RegisterR
 		return nil, err
 	}
 	resource := request.ResourceName
+	if before := k.plugins[resource]; before != nil {
+		_ = before.Close() // it has one for each resource
+	}
 	k.plugins[resource] = connection
 	k.registrations[resource]++
+	if k.deaf {
+		return &pluginapi.Empty{}, nil
+	}
 	go func() {
 		stream, err := client.ListAndWatch(context.Background(), &pluginapi.Empty{})
 		for err == nil {

@@ -23,6 +23,9 @@ import (
 // callTimeout bounds a call to the kubelet.
 const callTimeout = 10 * time.Second
 
+// unheard is how long after a registration the kubelet may take to listen: it may have lost the server meanwhile.
+const unheard = 5 * time.Second
+
 // server offers one resource to the kubelet.
 type server struct {
 	pluginapi.UnimplementedDevicePluginServer
@@ -39,6 +42,7 @@ type server struct {
 	// kubelet's to which it has registered; nil when not.
 	grpc            *grpc.Server
 	socket, kubelet fs.FileInfo
+	since           time.Time // the registration
 
 	mu      sync.Mutex
 	devices []*pluginapi.Device
@@ -122,7 +126,15 @@ func (s *server) remove() {
 func (s *server) registered(kubelet fs.FileInfo) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kubelet != nil && !s.left && os.SameFile(s.kubelet, kubelet) && s.kubelet.ModTime().Equal(kubelet.ModTime())
+	return s.kubelet != nil && !s.left && os.SameFile(s.kubelet, kubelet) && s.kubelet.ModTime().Equal(kubelet.ModTime()) &&
+		(s.listeners > 0 || time.Since(s.since) < unheard)
+}
+
+// waits reports whether the kubelet that knows the server does not listen yet.
+func (s *server) waits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kubelet != nil && s.listeners == 0
 }
 
 // register tells the kubelet behind a socket of the server.
@@ -143,7 +155,7 @@ func (s *server) register(ctx context.Context, path string, kubelet fs.FileInfo)
 	if err != nil {
 		return fmt.Errorf("register %s with the kubelet: %w", s.resource, err)
 	}
-	s.kubelet = kubelet
+	s.kubelet, s.since = kubelet, time.Now()
 	return nil
 }
 

@@ -219,8 +219,8 @@ func (p *component) wait(ctx context.Context, check func(ctx context.Context) er
 	}
 }
 
-// oldestEmulated is the oldest minor version of Kubernetes that the tests run the control plane as.
-const oldestEmulated = 34
+// oldestEmulated is the oldest minor version that Kubernetes 1.36 can behave like; gpuplan's scheduler refuses it.
+const oldestEmulated = 33
 
 // Emulated are the versions that the control plane can behave like, the newest first.
 func Emulated() (versions []string) {

@@ -43,6 +43,9 @@ func TestUnknownAttributes(t *testing.T) {
 		Values: map[string][2]any{
 			"active_deadline_seconds": numbers, "allow_preemption": flags, "annotations": keyed, "arena_compatible": flags,
 			"args": listed, "backoff_limit": numbers, "clean_pod_policy": texts("All", "Running"), "command": listed,
+			"code_sync":        {object{"source": `"git"`, "url": `"https://example.com/a.git"`}, object{"source": `"git"`, "url": `"https://example.com/b.git"`}},
+			"code_sync.source": texts("rsync", "git"), "code_sync.url": texts("https://example.com/c.git", "https://example.com/d.git"),
+			"code_sync.branch": texts("a", "b"), "code_sync.revision": texts("a", "b"), "code_sync.image": texts("a", "b"), "code_sync.secret": texts("a", "b"),
 			"dns_policy": texts("Default", "ClusterFirst"), "env": keyed, "framework": texts("pytorch", "mpi"),
 			"gang": {object{"minimum": "2"}, object{"minimum": "1"}}, "gang.enabled": {"true", "null"}, "gang.minimum": numbers,
 			"host_ipc": flags, "host_network": flags, "host_pid": flags, "image": texts("train:2", "train:3"),
@@ -60,6 +63,8 @@ func TestUnknownAttributes(t *testing.T) {
 			"timeouts.update": texts("9m", "8m"), "timeouts.delete": texts("9m", "8m"),
 			"tolerations": {list{toleration(`"v"`)}, list{toleration(`"w"`)}}, "tolerations.0.key": texts("a", "b"),
 			"tolerations.0.operator": {`"Equal"`, "null"}, "tolerations.0.value": texts("a", "b"), "tolerations.0.effect": texts("NoExecute", "NoSchedule"),
+			"tensorboard":         {object{"log_dir": `"hdfs://a"`}, object{"log_dir": `"hdfs://b"`}},
+			"tensorboard.log_dir": texts("hdfs://c", "hdfs://d"), "tensorboard.image": texts("a", "b"), "tensorboard.service_type": texts("ClusterIP", "NodePort"),
 			"triggers": keyed, "ttl_seconds_after_finished": numbers,
 			"volumes": {object{"d": volume(`"a"`)}, object{"d": volume(`"b"`)}}, "volumes.d.claim": texts("a", "b"), "volumes.d.mount_path": texts("/a", "/b"),
 			"volumes.d.read_only": flags, "wait_for": texts("none", "none"), "working_dir": texts("/a", "/b"),

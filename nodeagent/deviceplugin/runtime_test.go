@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -266,6 +267,9 @@ func TestRuntimeTellsOfAContainerThatAsksForNothingAndTakesAll(t *testing.T) {
 	yes := true
 	monitor.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "monitor", UID: "m", Controller: &yes}}
 	w.put(podKind, "monitor", monitor)
+	require.Eventually(t, func() bool { // the agent's watch has the change
+		return slices.ContainsFunc(w.agent.pods.list(), func(p *corev1.Pod) bool { return p.Name == monitor.Name && len(p.OwnerReferences) > 0 })
+	}, 20*time.Second, time.Millisecond)
 	gone := p.DeepCopy()
 	gone.Name = "gone"
 	for name, test := range map[string]struct {

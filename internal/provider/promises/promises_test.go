@@ -426,7 +426,7 @@ func (w *world) requireNamesToBeNames(t *testing.T, round int, c configuration, 
 			twin.jobs[at].name = strings.TrimSuffix(fmt.Sprint(change.Before["name"]), strings.TrimPrefix(own.id, own.namespace+"/"+own.name))
 			twin.jobs[at].image = c.jobs[at].image + 100
 			require.False(t, slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool {
-				return strings.Contains(d.Summary, "ob starts when others have left") && d.Address == i.address && d.names(was)
+				return strings.HasPrefix(d.Summary, "Job starts when others have left") && d.Address == i.address && d.names(was)
 			}), "round %d: %s waits for itself", round, i.id)
 		}
 	}

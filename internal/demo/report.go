@@ -178,7 +178,7 @@ func (d demo) reportNumbers() error {
 		return fmt.Errorf("read the local platform's status: %w", err)
 	}
 	fmt.Fprintf(d.out, "\nThe platform was ready in %.1f s and uses %d MiB.\n\nPrograms\n", status.ReadySeconds, status.MemoryBytes>>20)
-	for _, name := range []string{"terraform-provider-gpuplan", "gpuplan-scheduler", "gpuplan-node-agent", "gpuplan-local", "gpuplan-joboperator", "gpuplan-container", "kubectl-gpuplan"} {
+	for _, name := range programs {
 		info, err := os.Stat(filepath.Join(d.root, "bin", name))
 		if err != nil {
 			return fmt.Errorf("measure bin/%s: %w", name, err)

@@ -96,21 +96,22 @@ func (d demo) make(ctx context.Context, target string) *exec.Cmd {
 	return cmd
 }
 
+// programs are what the demo builds and measures, in the order in which they are built.
+var programs = []string{
+	"gpuplan-local", "gpuplan-scheduler", "gpuplan-node-agent", "gpuplan-joboperator", "gpuplan-container", "terraform-provider-gpuplan", "kubectl-gpuplan",
+}
+
 // build makes every program, one step each.
 func (d demo) build(ctx context.Context, t tools) error {
-	agentHint := ""
-	if !t.cc {
-		agentHint = "no C compiler here: the node agent is built without NVML and reads hardware description files only"
+	hints := map[string]string{
+		"gpuplan-local":       "the first build compiles Kubernetes and etcd: 5 to 10 minutes on two cores; later ones take seconds",
+		"gpuplan-joboperator": "the training operator, from its own module",
 	}
-	for _, program := range []struct{ name, hint string }{
-		{"gpuplan-local", "the first build compiles Kubernetes and etcd: 5 to 10 minutes on two cores; later ones take seconds"},
-		{"gpuplan-scheduler", ""},
-		{"gpuplan-node-agent", agentHint},
-		{"gpuplan-joboperator", "the training operator, from its own module"},
-		{"terraform-provider-gpuplan", ""},
-		{"kubectl-gpuplan", ""},
-	} {
-		if err := d.step(ctx, "build "+program.name, program.hint, d.make(ctx, "bin/"+program.name)); err != nil {
+	if !t.cc {
+		hints["gpuplan-node-agent"] = "no C compiler here: the node agent is built without NVML and reads hardware description files only"
+	}
+	for _, program := range programs {
+		if err := d.step(ctx, "build "+program, hints[program], d.make(ctx, "bin/"+program)); err != nil {
 			return err
 		}
 	}

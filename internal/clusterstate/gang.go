@@ -106,17 +106,17 @@ func (s *State) Incomplete(key string) bool {
 
 // members lists the members of a gang, in no particular order; none when all have gone.
 func (s *State) members(key string) []inventory.Member {
-	members := make([]inventory.Member, 0, len(s.gangs[key])+len(s.succeeded[key]))
+	members := make([]inventory.Member, 0, len(s.gangs[key])+len(s.succeeded.gangs[key]))
 	for _, pod := range s.gangs[key] {
 		members = append(members, pod.member)
 	}
 	var done []*metav1.PartialObjectMetadata
-	for uid, pod := range s.succeeded[key] {
+	for uid, pod := range s.succeeded.gangs[key] {
 		if s.gangs[key][uid] == nil {
 			done = append(done, pod)
 		}
 	}
-	jobs := slices.Collect(maps.Values(s.ended[key]))
+	jobs := slices.Collect(maps.Values(s.ended.gangs[key]))
 	return append(members, inventory.Succeeded(done, jobs, members)...)
 }
 

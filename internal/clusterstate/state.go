@@ -34,12 +34,9 @@ type State struct {
 	pods      map[types.UID]*Pod
 	gangs     map[string]map[types.UID]*Pod
 	podGroups map[string]*unstructured.Unstructured
-	// succeeded are the pods that have succeeded, by gang; succeededOf is the gang of each.
-	succeeded   map[string]map[types.UID]*metav1.PartialObjectMetadata
-	succeededOf map[types.UID]string
-	// ended is what Jobs say of their pods, by gang and by the UID of the Job; endedOf is the gang of each.
-	ended   map[string]map[types.UID]inventory.Ended
-	endedOf map[types.UID]string
+	// succeeded are the pods that have succeeded, ended is what Jobs say of their pods, by the UID of the Job.
+	succeeded byGang[*metav1.PartialObjectMetadata]
+	ended     byGang[inventory.Ended]
 	// budgets are the disruption budgets by namespace and name.
 	budgets map[string]map[string]Budget
 	// restless are the gangs that have changed since the view was told what they need.
@@ -93,10 +90,8 @@ func New(gangChanged func(key string)) *State {
 		pods:        map[types.UID]*Pod{},
 		gangs:       map[string]map[types.UID]*Pod{},
 		podGroups:   map[string]*unstructured.Unstructured{},
-		succeeded:   map[string]map[types.UID]*metav1.PartialObjectMetadata{},
-		succeededOf: map[types.UID]string{},
-		ended:       map[string]map[types.UID]inventory.Ended{},
-		endedOf:     map[types.UID]string{},
+		succeeded:   newByGang[*metav1.PartialObjectMetadata](),
+		ended:       newByGang[inventory.Ended](),
 		budgets:     map[string]map[string]Budget{},
 		restless:    map[string]bool{},
 		gangChanged: gangChanged,

@@ -60,7 +60,7 @@ func Snapshot(ctx context.Context, client *kube.Client) (*clusterstate.Snapshot,
 	if objects.Jobs, err = listJobs(ctx, client); err != nil {
 		return nil, err
 	}
-	state, _ := objects.state() // the error is the gangs' to tell
+	state, _ := objects.State() // the error is the gangs' to tell
 	for i := range succeeded {
 		state.SetSucceeded(&succeeded[i])
 	}
@@ -169,11 +169,13 @@ func (o *Objects) BoundVolume() inventory.BoundVolume {
 // be read takes part without GPUs. The error says why the quota tree cannot be used;
 // the snapshot is complete apart from it then.
 func (o *Objects) Snapshot() (*clusterstate.Snapshot, error) {
-	state, err := o.state()
+	state, err := o.State()
 	return state.Snapshot(), err
 }
 
-func (o *Objects) state() (*clusterstate.State, error) {
+// State is the cluster as it was listed, by which the scheduler counts; the error is that of the quota tree, apart from which it
+// is complete.
+func (o *Objects) State() (*clusterstate.State, error) {
 	state := clusterstate.New(nil)
 	state.SetWorkload(o.Workload)
 	if bound := o.BoundVolume(); bound != nil {

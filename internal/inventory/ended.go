@@ -70,12 +70,15 @@ type Ended struct {
 
 // EndedOf reads a Job; ok is false when its pods are no gang, or none of them has ended for good.
 func EndedOf(j *batchv1.Job) (e Ended, ok bool) {
+	ended := int(j.Status.Succeeded) + failedIndexes(j.Status).Count()
+	if ended == 0 {
+		return Ended{}, false
+	}
 	pod := &corev1.Pod{ObjectMeta: *j.Spec.Template.ObjectMeta.DeepCopy(), Spec: j.Spec.Template.Spec, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
 	pod.Namespace, pod.Name, pod.DeletionTimestamp = j.Namespace, j.Name, j.DeletionTimestamp
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job"))}
 	key, ok := GangKey(pod)
-	ended := int(j.Status.Succeeded) + failedIndexes(j.Status).Count()
-	if !ok || ended == 0 {
+	if !ok {
 		return Ended{}, false
 	}
 	parallelism := int(ptr.Deref(j.Spec.Parallelism, 1))

@@ -80,12 +80,12 @@ func (s *Spec) completeMPI() {
 
 // checkMPI holds the rules of what only the MPI operator knows.
 func (s Spec) checkMPI(add report) {
-	for field, value := range map[string]string{"mpi_implementation": s.MPIImplementation, "ssh_auth_mount_path": s.SSHAuthMountPath} {
-		if value != "" && s.Framework != MPI {
-			add("", field, "only jobs of framework %q have it: leave %s out", MPI, field)
-		}
-	}
 	if s.Framework != MPI {
+		for _, field := range [][2]string{{"mpi_implementation", s.MPIImplementation}, {"ssh_auth_mount_path", s.SSHAuthMountPath}} {
+			if field[1] != "" {
+				add("", field[0], "only jobs of framework %q have it: leave %s out", MPI, field[0])
+			}
+		}
 		return
 	}
 	if s.MPIImplementation != "" && !slices.Contains(Implementations(), s.MPIImplementation) {

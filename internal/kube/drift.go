@@ -25,6 +25,12 @@ type RefusedError struct{ err error }
 func (e *RefusedError) Error() string { return e.err.Error() }
 func (e *RefusedError) Unwrap() error { return e.err }
 
+// IsRefusal reports whether an error is the server's answer that it does not do what it was asked for. Policies and webhooks
+// choose among these codes, and a webhook that names none gets 400.
+func IsRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err)
+}
+
 // Drift asks the server what applying an object would change, whoever owns the
 // fields now, and returns the paths of the fields, ".spec.replicas", sorted; none
 // when nothing would. The error answers to [IsNotFound] when there is no such object, and is
@@ -38,7 +44,7 @@ func (c *Client) Drift(ctx context.Context, obj *unstructured.Unstructured) ([]s
 		return []string{Deletion}, nil
 	}
 	applied, err := c.forceApply(ctx, obj, metav1.DryRunAll)
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInternalError(err) {
+	if IsRefusal(err) || apierrors.IsInternalError(err) {
 		return nil, &RefusedError{err}
 	}
 	if err != nil {

@@ -62,9 +62,12 @@ func (o *upOptions) register(flags *pflag.FlagSet) {
 
 // check refuses what no start comes to its end with.
 func (o *upOptions) check() error {
-	for flag, port := range map[string]int{"port": o.port, "cloud-port": o.cloudPort} {
-		if port < 0 || port > 65535 {
-			return fmt.Errorf("--%s is %d: a port is between 1 and 65535, and 0 leaves the choice", flag, port)
+	for _, of := range []struct {
+		flag string
+		port int
+	}{{"port", o.port}, {"cloud-port", o.cloudPort}} {
+		if of.port < 0 || of.port > 65535 {
+			return fmt.Errorf("--%s is %d: a port is between 1 and 65535, and 0 leaves the choice", of.flag, of.port)
 		}
 	}
 	if o.realNodes < 0 || o.realNodes > realnode.Most {

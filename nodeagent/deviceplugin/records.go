@@ -88,8 +88,8 @@ func (a *Agent) free(ctx context.Context, pod *corev1.Pod, wanted []string, gpus
 		_, given := had[name]
 		sharers, taken := a.sharers(others, name, given, gpus)
 		if exceeds(plus(mine, taken), info) { // the watch may lag behind the scheduler's
-			sharers = slices.DeleteFunc(sharers, func(other *corev1.Pod) bool { return a.pods.ended(ctx, other) })
-			sharers, taken = a.sharers(sharers, name, given, gpus)
+			others = slices.DeleteFunc(others, func(other *corev1.Pod) bool { return slices.Contains(sharers, other) && a.pods.ended(ctx, other) })
+			sharers, taken = a.sharers(others, name, given, gpus)
 		}
 		if exceeds(plus(mine, taken), info) {
 			return fmt.Errorf("GPU %d %s is of pod %s/%s, too, which has not ended: delete one of the pods", info.Index, info.UUID, sharers[0].Namespace, sharers[0].Name)

@@ -43,31 +43,14 @@ func (f *follower) followJobs(informer cache.SharedIndexInformer) (cache.Informe
 	if err := informer.SetTransform(whatCountsOfJob); err != nil {
 		return nil, fmt.Errorf("follow Jobs: %w", err)
 	}
-	handled, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { f.setJob(nil, object) },
-		UpdateFunc: f.setJob,
-		DeleteFunc: func(object any) {
-			if job, ok := follow.Last(object).(*batchv1.Job); ok {
-				f.report(f.cache.RemoveJob(job.UID), nil)
-			}
-		},
-	})
+	handled, err := informer.AddEventHandler(follow.On(
+		func(job *batchv1.Job) { f.report(f.cache.SetJob(job), nil) },
+		func(job *batchv1.Job) { f.report(f.cache.RemoveJob(job.UID), nil) },
+	))
 	if err != nil {
 		return nil, fmt.Errorf("follow Jobs: %w", err)
 	}
 	return handled.HasSynced, nil
-}
-
-func (f *follower) setJob(before, object any) {
-	job, ok := object.(*batchv1.Job)
-	if !ok {
-		return
-	}
-	// A Job that was deleted and made again under its name may come as one update.
-	if old, ok := before.(*batchv1.Job); ok && old.UID != job.UID {
-		f.report(f.cache.RemoveJob(old.UID), nil)
-	}
-	f.report(f.cache.SetJob(job), nil)
 }
 
 // whatCountsOfJob keeps nothing but the identity of a Job of which no pod of a gang has ended.

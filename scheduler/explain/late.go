@@ -50,9 +50,6 @@ func (a Around) late(state inventory.GangState) *Late {
 
 // plan adds what the planner says about them.
 func (l *Late) plan(snapshot *clusterstate.Snapshot, g placement.Gang) {
-	if l == nil {
-		return
-	}
 	verdict := planner.Plan(snapshot.View, g.Late(g.Running)).Verdict
 	l.Reasons, l.Fixes = reasons(verdict.Reasons), fixes(verdict.Fixes)
 }

@@ -188,7 +188,9 @@ func Why(snapshot *clusterstate.Snapshot, around Around, key string) (answer Ans
 		a.Rejections = around.rejections(state)
 		a.plan(snapshot, around.confine(snapshot, state))
 	}
-	a.Late.plan(snapshot, around.confine(snapshot, state))
+	if a.Late != nil {
+		a.Late.plan(snapshot, around.confine(snapshot, state))
+	}
 	a.judge()
 	return a, true
 }

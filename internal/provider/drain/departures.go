@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -43,13 +43,12 @@ type departures struct {
 // departuresOf sorts the pods on some nodes. A gang of which too few members would be left leaves as a whole, with its
 // pods on other nodes: they would hold their GPUs, and wait.
 func departuresOf(o clusterlist.Objects, nodes []string) (d departures) {
-	gangs := map[string][]inventory.Member{}
-	evicted := map[string][]*corev1.Pod{}
+	gangs, evicted := map[string][]*corev1.Pod{}, map[string][]*corev1.Pod{}
 	for i := range o.Pods {
 		pod := &o.Pods[i]
 		key, inGang := inventory.GangKey(pod)
 		if inGang {
-			gangs[key] = append(gangs[key], inventory.MemberOf(pod))
+			gangs[key] = append(gangs[key], pod)
 		}
 		switch {
 		case inventory.Finished(pod) || !slices.Contains(nodes, pod.Spec.NodeName):
@@ -63,9 +62,13 @@ func departuresOf(o clusterlist.Objects, nodes []string) (d departures) {
 			d.groups = append(d.groups, group{pods: []*corev1.Pod{pod}})
 		}
 	}
+	state, _ := o.State() // a quota tree that cannot be used is no matter
 	for key, pods := range evicted {
-		gone := func(p *corev1.Pod) bool { return slices.Contains(pods, p) || p.DeletionTimestamp != nil }
-		if !inventory.RunsWithout(gangs[key], podGroupOf(o.PodGroups, key), gone) {
+		gone := map[types.UID]bool{}
+		for _, p := range gangs[key] {
+			gone[p.UID] = slices.Contains(pods, p) || p.DeletionTimestamp != nil
+		}
+		if !state.RunsWithout(key, gone) {
 			pods = bound(gangs[key])
 		}
 		d.groups = append(d.groups, group{gang: key, pods: pods})
@@ -80,22 +83,13 @@ func departuresOf(o clusterlist.Objects, nodes []string) (d departures) {
 }
 
 // bound are the pods of a gang that have nodes and stay until they are evicted.
-func bound(members []inventory.Member) (pods []*corev1.Pod) {
-	for _, m := range members {
-		if p := m.Pod; p.Spec.NodeName != "" && p.DeletionTimestamp == nil && !inventory.Finished(p) && !inventory.Pinned(p) {
+func bound(gang []*corev1.Pod) (pods []*corev1.Pod) {
+	for _, p := range gang {
+		if p.Spec.NodeName != "" && p.DeletionTimestamp == nil && !inventory.Finished(p) && !inventory.Pinned(p) {
 			pods = append(pods, p)
 		}
 	}
 	return pods
-}
-
-func podGroupOf(groups []unstructured.Unstructured, key string) *unstructured.Unstructured {
-	for i := range groups {
-		if groups[i].GetNamespace()+"/"+groups[i].GetName() == key {
-			return &groups[i]
-		}
-	}
-	return nil
 }
 
 // bare are the pods that leave for good: nobody makes them again.

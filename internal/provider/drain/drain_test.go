@@ -10,11 +10,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
@@ -28,7 +30,7 @@ func pod(name, node string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "default", Name: name, Labels: map[string]string{"app": "x"},
+			Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "x"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "x", UID: "x", Controller: ptr.To(true)}},
 		},
 		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
@@ -94,6 +96,24 @@ func TestDeparturesOf(t *testing.T) {
 			assert.Equal(t, test.pinned, list(d.pinned))
 			assert.Equal(t, test.bad, list(d.bare()))
 		})
+	}
+}
+
+// A member that has succeeded counts as the scheduler counts it, also when its pod has gone.
+func TestMemberThatHasSucceededAndGone(t *testing.T) {
+	for succeeded, want := range map[int32]string{0: "a,b", 1: "a"} {
+		member := func(name, node string) corev1.Pod { return *pod(name, node, of("g", "2"), by("Job")) }
+		o := clusterlist.Objects{Pods: []corev1.Pod{member("a", "n1"), member("b", "n2")}, Jobs: []batchv1.Job{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x", UID: "x"},
+			Spec: batchv1.JobSpec{
+				Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](3), CompletionMode: ptr.To(batchv1.IndexedCompletion),
+				Template: corev1.PodTemplateSpec{ObjectMeta: member("", "").ObjectMeta},
+			},
+			Status: batchv1.JobStatus{Succeeded: succeeded},
+		}}}
+		d := departuresOf(o, []string{"n1"})
+		require.Len(t, d.groups, 1)
+		assert.Equal(t, want, list(d.groups[0].pods), succeeded)
 	}
 }
 

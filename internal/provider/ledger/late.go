@@ -64,6 +64,9 @@ type launcher struct {
 
 func launcherOf(g placement.Gang) launcher {
 	late := withoutQuota(g.Late(nil))
+	if len(late.Roles) == 0 {
+		return launcher{}
+	}
 	late.ID, late.Preemptible, late.Priority = "", false, 0
 	late.Roles = slices.Clone(late.Roles)
 	for i := range late.Roles {
@@ -76,7 +79,7 @@ func launcherOf(g placement.Gang) launcher {
 // launchesInto says that a job may not get its planned place since the launcher of another one may be there first, nil
 // where there is room for both or the launcher cannot be there.
 func (l *Ledger) launchesInto(by, planned *job) *Finding {
-	if len(by.launcher.gang.Roles) == 0 || !l.promised(planned) || slices.Contains(l.before(by.Job), planned) {
+	if len(by.launcher.gang.Roles) == 0 || planned.placement == nil {
 		return nil
 	}
 	yields, known := planned.yields[by.launcher.key]
@@ -84,7 +87,7 @@ func (l *Ledger) launchesInto(by, planned *job) *Finding {
 		yields = planned.yieldsTo(by.launcher)
 		planned.yields[by.launcher.key] = yields
 	}
-	if !yields {
+	if !yields || !l.promised(planned) || slices.Contains(l.before(by.Job), planned) {
 		return nil
 	}
 	return &Finding{
@@ -98,24 +101,17 @@ func (l *Ledger) launchesInto(by, planned *job) *Finding {
 
 // yieldsTo reports whether a launcher may be on a node where the job is planned, and then takes what the job needs there.
 func (j *job) yieldsTo(other launcher) bool {
-	return slices.ContainsFunc(j.nodesPlanned(), func(node placement.Node) bool {
-		alone := viewOf([]placement.Node{node}, nil)
-		if planner.Place(alone, other.gang) == nil {
+	on := map[string][]placement.Assignment{}
+	for _, a := range j.placement.Assignments {
+		on[a.Node] = append(on[a.Node], a)
+	}
+	return slices.ContainsFunc(j.Nodes, func(node placement.Node) bool {
+		if len(on[node.Name]) == 0 || planner.Place(viewOf([]placement.Node{node}, nil), other.gang) == nil {
 			return false
 		}
 		there := map[string]bool{node.Name: true}
 		view := j.capacityOn(there)
-		view.Apply(onNodes(j, there), j.placementOn(node.Name))
+		view.Apply(onNodes(j, there), placement.Placement{Assignments: on[node.Name]})
 		return planner.Place(view, other.gang) == nil
 	})
-}
-
-// nodesPlanned are the nodes on which a job is planned.
-func (j *job) nodesPlanned() []placement.Node {
-	return slices.DeleteFunc(slices.Clone(j.Nodes), func(n placement.Node) bool { return len(j.placementOn(n.Name).Assignments) == 0 })
-}
-
-// placementOn is the part of a job's planned place that is on a node.
-func (j *job) placementOn(node string) placement.Placement {
-	return placement.Placement{Assignments: slices.DeleteFunc(slices.Clone(j.placement.Assignments), func(a placement.Assignment) bool { return a.Node != node })}
 }

@@ -422,7 +422,7 @@ func (c *check) refused(attribute, deed string, err error) {
 		}
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: attribute, Summary: noQuota, Detail: fmt.Sprintf(
 			"The cluster would not %s now: %s. %s until there is room in the namespace's ResourceQuota.", deed, text, then)})
-	case refuses(err):
+	case kube.IsRefusal(err):
 		c.add(attribute, "The cluster refuses the job", "The cluster would not %s: %s.%s", deed, strings.TrimSuffix(text, "."), wayOut(text))
 	case apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, kube.ErrNotServed) || apierrors.IsUnauthorized(err):
 		// Others say so, or the plan is what makes it exist or go.
@@ -434,12 +434,6 @@ func (c *check) refused(attribute, deed string, err error) {
 
 // notAsked is the summary of a question that admission did not answer.
 const notAsked = "Admission is not checked"
-
-// refuses reports whether an error is admission's answer. Policies and webhooks choose among these codes, and a webhook that
-// names none gets 400.
-func refuses(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err)
-}
 
 // wayOut says how a job does without what the Pod Security Standards refuse and it may have by default.
 func wayOut(refusal string) (advice string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -121,10 +122,12 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		plan.Status = types.StringUnknown() // for the stamp alone there would be no update
 		resp.Diagnostics.Append(r.TakesOver(&state, old.ID())...)
 	}
+	var starts preflight.Answer
 	switch {
 	case state.resumes(old, wanted):
 		plan.kept.Ended = state.kept.Ended
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)
+		starts = r.askResume(ctx, wanted, unknown)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, starts.Admission)...)
 	case state.moves(old, wanted) && wanted.Suspend && !old.Suspend:
 		r.Session.ShowCluster(ctx)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
@@ -133,7 +136,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if len(unknown) == 0 && !resp.Plan.Raw.Equal(req.State.Raw) {
-		resp.Diagnostics.Append(r.preflightChange(ctx, plan, state, old, wanted)...)
+		resp.Diagnostics.Append(r.preflightChange(ctx, plan, state, old, wanted, starts)...)
 	}
 }
 

@@ -34,17 +34,21 @@ func (r *trainingJob) asked(ctx context.Context, level session.Check) *kube.Clie
 	return client
 }
 
-// preflightChange asks the cluster whether it would accept a change of the job in the state.
-func (r *trainingJob) preflightChange(ctx context.Context, m, state model, before, after job.Spec) (diags diag.Diagnostics) {
+// preflightChange asks the cluster whether it would accept a change of the job in the state; starts is what it answers where
+// that lets the job start.
+func (r *trainingJob) preflightChange(ctx context.Context, m, state model, before, after job.Spec, starts preflight.Answer) (diags diag.Diagnostics) {
 	level := r.checker(m, after).level
 	client := r.asked(ctx, level)
 	if client == nil {
 		return nil
 	}
 	after.Owner = r.Session.Owner
-	findings := append(preflight.JobChange(ctx, client, before, after), changeFindings(ctx, client, state, before, after)...)
+	findings := preflight.JobChange(ctx, client, before, after)
+	if live, err := find(ctx, client, after.Framework, after.Namespace, after.Name); err == nil { // else who reads the job says so
+		after.Version = job.VersionOf(live)
+		findings = append(findings, changeFindings(ctx, client, state, live, before, after)...)
+	}
 	if state.resumes(before, after) {
-		starts := preflight.Resume(ctx, client, sameUnknownImage(after), unknownClaim, r.Session.StorageClass)
 		findings = slices.Concat(findings, r.gangAtPlan(ctx, after), preflight.Taken(ctx, client, after), starts.Findings(int(m.PlannedNodeCount.ValueInt64())))
 	}
 	for _, f := range findings {
@@ -55,15 +59,10 @@ func (r *trainingJob) preflightChange(ctx context.Context, m, state model, befor
 
 // changeFindings says what the version in which the job exists cannot express of a change, and
 // whose change it undoes.
-func changeFindings(ctx context.Context, client *kube.Client, state model, before, after job.Spec) (findings []preflight.Finding) {
-	live, err := find(ctx, client, after.Framework, after.Namespace, after.Name)
-	if err != nil {
-		return nil // who reads the job says so
-	}
+func changeFindings(ctx context.Context, client *kube.Client, state model, live *unstructured.Unstructured, before, after job.Spec) (findings []preflight.Finding) {
 	if state.moves(before, after) {
 		findings = heldFindings(live, before, after)
 	}
-	after.Version = job.VersionOf(live)
 	if fault := faults(after); fault != nil {
 		findings = append(findings, preflight.Finding{Attribute: after.VersionFaults()[0].Field, Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) +
 			" The job exists in that version and cannot change to this: undo the change, or delete the job and create another where the cluster serves the Kubeflow training operator's version."})
@@ -126,6 +125,22 @@ func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
 	}
 	q.asked, q.answer = true, preflight.Job(ctx, client, q.spec, unknownClaim, r.Session.StorageClass)
 	return q
+}
+
+// askResume asks the cluster whether it would let the pods of a job that exists start, whatever the check: what admission makes
+// of them decides who would be evicted.
+func (r *trainingJob) askResume(ctx context.Context, spec job.Spec, unknown []string) (starts preflight.Answer) {
+	client := r.asked(ctx, session.CheckError)
+	if client == nil || len(unknown) > 0 {
+		return starts
+	}
+	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
+	if err != nil {
+		return starts // who reads the job says so
+	}
+	spec = sameUnknownImage(spec)
+	spec.Owner, spec.Version = r.Session.Owner, job.VersionOf(live)
+	return preflight.Resume(ctx, client, spec, unknownClaim, r.Session.StorageClass)
 }
 
 // admissionAtPlan asks the cluster what it would make of a job's pods, whatever the check: it

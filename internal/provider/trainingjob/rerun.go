@@ -169,13 +169,13 @@ func (a *rerunJob) finished(ctx context.Context, client *kube.Client, id string)
 	var refused error
 	for _, framework := range job.Frameworks() {
 		live, err := find(ctx, client, framework, namespace, name)
-		switch stamp := stampOf(live); {
+		switch {
 		case absent(err):
 			continue
 		case err != nil:
 			return nil, err
-		case !a.Session.Mine(stamp):
-			refused = fmt.Errorf("%s %s is not this configuration's, and stays: %s", live.GetKind(), id, a.Session.Whose(stamp))
+		case !a.Session.Mine(live.GetLabels()[contract.OwnerLabel]):
+			refused = fmt.Errorf("%s %s is not this configuration's, and stays: %s", live.GetKind(), id, a.Session.Whose(live.GetLabels()[contract.OwnerLabel]))
 			continue
 		case live.GetDeletionTimestamp() != nil:
 			return nil, fmt.Errorf("%s %s is being deleted: apply, which creates it again", live.GetKind(), id)
@@ -193,12 +193,4 @@ func (a *rerunJob) finished(ctx context.Context, client *kube.Client, id string)
 		refused = &noJobError{id}
 	}
 	return nil, refused
-}
-
-// stampOf is the owner of an object, "" of none.
-func stampOf(live *unstructured.Unstructured) string {
-	if live == nil {
-		return ""
-	}
-	return live.GetLabels()[contract.OwnerLabel]
 }

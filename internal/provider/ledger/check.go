@@ -203,7 +203,12 @@ func (l *Ledger) inOrder() []*job {
 
 // needing returns the jobs that start once others have left, in placing order.
 func (l *Ledger) needing() []*job {
-	return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })
+	for _, j := range l.jobs {
+		if j.needs {
+			return slices.DeleteFunc(l.inOrder(), func(j *job) bool { return !j.needs })
+		}
+	}
+	return nil
 }
 
 // unsettled returns the jobs of which it is open whether they can start, in placing order.

@@ -32,6 +32,7 @@ func (l *Ledger) meet(j *job, starting []*job) []Finding {
 	if len(findings) > 0 || j.short() {
 		moved = append(moved, j)
 	}
+	promised := l.promised(j)
 	for _, other := range starting {
 		if other != j && other.met && !l.apart[pairKey(j, other)] {
 			for _, f := range [...]*Finding{l.launchesInto(j, other), l.launchesInto(other, j)} {
@@ -42,16 +43,16 @@ func (l *Ledger) meet(j *job, starting []*job) []Finding {
 		}
 		switch {
 		case other == j || !other.met || l.apart[pairKey(j, other)] || l.ordered(j, other):
-		case l.promised(j) != l.promised(other):
+		case promised != l.promised(other):
 			others = append(others, other)
-		case l.promised(j):
+		case promised:
 			if f, ok := collide(j, other); ok {
 				findings, moved = append(findings, f), append(moved, j, other)
 			}
 		}
 	}
 	if displaced := l.mayMeet(j, others); len(displaced) > 0 {
-		findings, moved = append(findings, displaces(j, displaced, l.promised(j))), append(moved, j)
+		findings, moved = append(findings, displaces(j, displaced, promised)), append(moved, j)
 		moved = append(moved, displaced...)
 	}
 	return append(findings, l.displacedInTurn(j, moved, starting)...)

@@ -390,12 +390,16 @@ func (l *Ledger) Promised(id string) bool {
 }
 
 func (l *Ledger) promised(j *job) bool {
-	return l.placedByValues(j) && !slices.ContainsFunc(append(l.before(j.Job), j), func(j *job) bool { return j.forced && j.verdict.NotAsPlanned != "" })
+	order := append(l.before(j.Job), j)
+	return byValues(order) && !slices.ContainsFunc(order, func(j *job) bool { return j.forced && j.verdict.NotAsPlanned != "" })
 }
 
 // placedByValues is [Ledger.Promised] by the values that travel through the graph alone, which the apply knows as well.
-func (l *Ledger) placedByValues(j *job) bool {
-	return !slices.ContainsFunc(append(l.before(j.Job), j), func(j *job) bool {
+func (l *Ledger) placedByValues(j *job) bool { return byValues(append(l.before(j.Job), j)) }
+
+// byValues is [Ledger.placedByValues] of a job and those before it.
+func byValues(order []*job) bool {
+	return !slices.ContainsFunc(order, func(j *job) bool {
 		return j.placement == nil || len(j.Pools) == 0 || j.AllowPreemption
 	})
 }

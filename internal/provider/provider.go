@@ -56,13 +56,15 @@ type Command struct {
 }
 
 // New returns a constructor of the provider of the given version.
-func New(version string, by Command) func() provider.Provider {
-	return func() provider.Provider { return &gpuplan{version: version, command: by} }
+func New(version string, by Command) func() *Provider {
+	return func() *Provider { return &Provider{version: version, command: by} }
 }
 
-type gpuplan struct {
+// Provider is the provider.
+type Provider struct {
 	version string
 	command Command
+	session *session.Session // since it was configured
 }
 
 type config struct {
@@ -77,11 +79,11 @@ type config struct {
 	credentials
 }
 
-func (p *gpuplan) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
+func (p *Provider) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provider.MetadataResponse) {
 	resp.TypeName, resp.Version = "gpuplan", p.version
 }
 
-func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
+func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
 	optional := func(attribute, description string) schema.StringAttribute {
 		return schema.StringAttribute{MarkdownDescription: description + environment(attribute), Optional: true}
 	}
@@ -119,7 +121,7 @@ func (p *gpuplan) Schema(_ context.Context, _ provider.SchemaRequest, resp *prov
 	maps.Copy(resp.Schema.Attributes, credentialsAttributes())
 }
 
-func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
+func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
 	var c config
 	resp.Diagnostics.Append(req.Config.Get(ctx, &c)...)
 	if resp.Diagnostics.HasError() {
@@ -161,12 +163,16 @@ func (p *gpuplan) Configure(ctx context.Context, req provider.ConfigureRequest, 
 	}
 	p.checkAlone(ctx, settings, &resp.Diagnostics)
 	s := session.New(settings)
+	p.session = s
 	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData, resp.ListResourceData, resp.ActionData = s, s, s, s, s
 }
 
+// ResourceData is what resources of this walk are configured with.
+func (p *Provider) ResourceData() any { return p.session }
+
 // checkAlone refuses a second provider configuration for a cluster: each has a process and a ledger of
 // its own, so that nothing would be compared between them, not even two jobs of one name.
-func (p *gpuplan) checkAlone(ctx context.Context, s session.Settings, diags *diag.Diagnostics) {
+func (p *Provider) checkAlone(ctx context.Context, s session.Settings, diags *diag.Diagnostics) {
 	scope, address := sibling.Scope{Owner: s.Owner, ClusterID: s.ClusterID}, ""
 	if !slices.ContainsFunc(s.Unknown, func(name string) bool {
 		return name == session.Kubeconfig || name == session.KubeconfigContent || name == session.KubeContext
@@ -207,29 +213,29 @@ func checkKubeconfig(s session.Settings, diags *diag.Diagnostics) {
 }
 
 // Actions are what can be done beside creating and changing resources.
-func (p *gpuplan) Actions(context.Context) []func() action.Action {
+func (p *Provider) Actions(context.Context) []func() action.Action {
 	return []func() action.Action{drain.New, trainingjob.NewRerun}
 }
 
 // ListResources are the lists of what there is, which `terraform query` asks for.
-func (p *gpuplan) ListResources(context.Context) []func() list.ListResource {
+func (p *Provider) ListResources(context.Context) []func() list.ListResource {
 	return []func() list.ListResource{nodepool.NewList, trainingjob.NewList}
 }
 
-func (p *gpuplan) Resources(context.Context) []func() resource.Resource {
+func (p *Provider) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{nodepool.New, nodegpu.New, addon.New, addon.NewSchedulerConfig, addon.NewERDMAController, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
 }
 
-func (p *gpuplan) DataSources(context.Context) []func() datasource.DataSource {
+func (p *Provider) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
 		addon.NewData, clusterdata.New, gpunodes.New, instancetypes.New, nodepool.NewData, placementdata.New, queues.New, quotatree.NewData, scheduler.NewData, trainingjob.NewData, trainingjob.NewLogs,
 	}
 }
 
-func (p *gpuplan) Functions(context.Context) []func() function.Function {
+func (p *Provider) Functions(context.Context) []func() function.Function {
 	return []func() function.Function{instancetypes.NewFunction, placementdata.NewFunction}
 }
 
-func (p *gpuplan) EphemeralResources(context.Context) []func() ephemeral.EphemeralResource {
+func (p *Provider) EphemeralResources(context.Context) []func() ephemeral.EphemeralResource {
 	return []func() ephemeral.EphemeralResource{clusterdata.NewKubeconfig}
 }

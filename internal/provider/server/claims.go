@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // claims are the objects that the resources of one walk will have. Terraform tells no
@@ -128,19 +129,19 @@ func (s *server) object(ctx context.Context, typeName string, state *tfprotov6.D
 	if !ok {
 		return "", nil
 	}
-	value, err := state.Unmarshal(schema.Type().TerraformType(ctx))
-	var attributes map[string]tftypes.Value
-	if err != nil || value.As(&attributes) != nil {
+	var attributes map[string]msgpack.RawMessage
+	if isNull(state) || msgpack.Unmarshal(state.MsgPack, &attributes) != nil {
 		return "", nil
 	}
 	var parts []string
 	for _, name := range []string{"namespace", "name"} {
-		attribute, ok := attributes[name]
-		if !ok {
+		kind, err := schema.TypeAtTerraformPath(ctx, tftypes.NewAttributePath().WithAttributeName(name))
+		if err != nil {
 			continue
 		}
+		attribute, err := tfprotov6.DynamicValue{MsgPack: attributes[name]}.Unmarshal(kind.TerraformType(ctx))
 		var text string
-		if !attribute.IsKnown() || attribute.IsNull() || attribute.As(&text) != nil {
+		if err != nil || !attribute.IsKnown() || attribute.IsNull() || attribute.As(&text) != nil {
 			return "", nil
 		}
 		parts, at = append(parts, text), tftypes.NewAttributePath().WithAttributeName(name)

@@ -345,8 +345,8 @@ func dynamic(t *testing.T, kind tftypes.Type, value any) *tfprotov6.DynamicValue
 
 // build makes a value of a type; what is missing in objects is null.
 func build(kind tftypes.Type, value any) tftypes.Value {
-	if value == nil {
-		return tftypes.NewValue(kind, nil)
+	if value == nil || value == tftypes.UnknownValue {
+		return tftypes.NewValue(kind, value)
 	}
 	switch kind := kind.(type) {
 	case tftypes.Object:

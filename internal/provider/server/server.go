@@ -28,8 +28,16 @@ type Command struct {
 	Destroys, AppliesPlan bool
 }
 
+// Provider is a provider that tells with what it has configured its resources.
+type Provider interface {
+	provider.Provider
+	ResourceData() any
+}
+
 // New returns the server of a provider.
-func New(p provider.Provider, command Command) tfprotov6.ProviderServer {
+func New(p Provider, command Command) tfprotov6.ProviderServer {
+	schemas := sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) })
+	halves := sync.OnceValue(func() map[string]*halves { return halvesOf(context.Background(), p, schemas()) })
 	framework := providerserver.NewProtocol6(p)()
 	lists, _ := framework.(tfprotov6.ListResourceServer)
 	actions, _ := framework.(tfprotov6.ActionServer)
@@ -39,7 +47,9 @@ func New(p provider.Provider, command Command) tfprotov6.ProviderServer {
 		ActionServer:       actions,
 		command:            command,
 		claims:             claims{objects: map[string]bool{}, deletes: map[string]bool{}},
-		schemas:            sync.OnceValue(func() map[string]typed { return schemasOf(context.Background(), p) }),
+		schemas:            schemas,
+		halves:             halves,
+		compact:            providerserver.NewProtocol6(compact{p, halves})(),
 		only:               sync.OnceValue(func() map[string]string { return onlyOf(context.Background(), p) }),
 	}
 }
@@ -48,6 +58,10 @@ type server struct {
 	tfprotov6.ProviderServer
 	tfprotov6.ListResourceServer
 	tfprotov6.ActionServer
+
+	// compact answers about resources of which the framework is shown a part.
+	compact tfprotov6.ProviderServer
+	halves  func() map[string]*halves
 
 	command Command
 	schemas func() map[string]typed
@@ -100,6 +114,26 @@ func schemasOf(ctx context.Context, p provider.Provider) map[string]typed {
 
 const dataPrefix, actionPrefix = "data.", "action."
 
+// halvesOf divides the schemas of all resources that a plan may ask for a part.
+func halvesOf(ctx context.Context, p provider.Provider, schemas map[string]typed) map[string]*halves {
+	all := map[string]*halves{}
+	var of provider.MetadataResponse
+	p.Metadata(ctx, provider.MetadataRequest{}, &of)
+	for _, create := range p.Resources(ctx) {
+		r, ok := create().(planned)
+		if !ok {
+			continue
+		}
+		var meta resource.MetadataResponse
+		r.Metadata(ctx, resource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
+		whole, _ := schemas[meta.TypeName].(schema.Schema) // a resource has this one
+		if h, ok := halve(ctx, whole); ok {
+			all[meta.TypeName] = h
+		}
+	}
+	return all
+}
+
 // onlyOf returns the objects of the types of resources that are each for one, which another type may
 // be for as well.
 func onlyOf(ctx context.Context, p provider.Provider) map[string]string {
@@ -150,7 +184,22 @@ func (s *server) ValidateActionConfig(ctx context.Context, req *tfprotov6.Valida
 func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
 	s.claims.forget()
 	s.offers.Forget()
-	return s.ProviderServer.ConfigureProvider(ctx, req)
+	resp, err := s.ProviderServer.ConfigureProvider(ctx, req)
+	if err != nil || failed(resp.Diagnostics) {
+		return resp, err
+	}
+	if _, err := s.compact.ConfigureProvider(ctx, req); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// ReadResource refreshes a resource.
+func (s *server) ReadResource(ctx context.Context, req *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
+	if resp, ok, err := s.readCompact(ctx, req); ok {
+		return resp, err
+	}
+	return s.ProviderServer.ReadResource(ctx, req)
 }
 
 // withNodes are the types whose deletion takes nodes or their GPUs from running jobs: it is checked in every plan.
@@ -164,7 +213,10 @@ func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanReso
 	light := *req
 	ctx, light.Config = s.aside(ctx, req.TypeName, req.Config)
 	light.ProposedNewState = s.written(req.TypeName, req.ProposedNewState)
-	resp, err := s.ProviderServer.PlanResourceChange(ctx, &light)
+	resp, ok, err := s.planCompact(ctx, &light)
+	if !ok {
+		resp, err = s.ProviderServer.PlanResourceChange(ctx, &light)
+	}
 	if err != nil {
 		return nil, err
 	}

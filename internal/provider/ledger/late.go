@@ -64,14 +64,14 @@ type launcher struct {
 
 func launcherOf(g placement.Gang) launcher {
 	late := withoutQuota(g.Late(nil))
+	late.Roles = slices.DeleteFunc(late.Roles, func(r placement.Role) bool { return len(r.Members) == 0 })
 	if len(late.Roles) == 0 {
 		return launcher{}
 	}
 	late.ID, late.Preemptible, late.Priority = "", false, 0
-	late.Roles = slices.Clone(late.Roles)
 	for i := range late.Roles {
 		role := &late.Roles[i]
-		role.Members, role.NodeLimits = role.Members[:min(1, len(role.Members))], nil
+		role.Members, role.NodeLimits = []string{fmt.Sprint(i)}, nil // a name of its own would make each another
 	}
 	return launcher{gang: late, key: fmt.Sprintf("%+v", late)}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fields"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -117,7 +118,7 @@ func Warnings(diags diag.Diagnostics) (all diag.Diagnostics) {
 func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	r.Session.Ledger.Refreshed()
 	var m M
-	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
+	resp.Diagnostics.Append(fields.Get(ctx, req.State, &m)...)
 	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
@@ -132,7 +133,7 @@ func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *
 	case !found:
 		resp.State.RemoveResource(ctx)
 	default:
-		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
+		resp.Diagnostics.Append(fields.Set(ctx, &resp.State, m)...)
 		resp.Diagnostics.Append(r.keep(ctx, resp.Private, &m)...)
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fields"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool/mode"
@@ -31,12 +33,12 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	var plan, state *model
 	if !req.State.Raw.IsNull() {
 		state = new(model)
-		resp.Diagnostics.Append(req.State.Get(ctx, state)...)
+		resp.Diagnostics.Append(fields.Get(ctx, req.State, state)...)
 		resp.Diagnostics.Append(r.Recall(ctx, req.Private, state)...)
 	}
 	if !req.Plan.Raw.IsNull() {
 		plan = new(model)
-		resp.Diagnostics.Append(req.Plan.Get(ctx, plan)...)
+		resp.Diagnostics.Append(fields.Get(ctx, tfsdk.State(req.Plan), plan)...)
 	}
 	if resp.Diagnostics.HasError() {
 		return
@@ -93,7 +95,7 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)
 }
 
 func (r *pool) planCreate(ctx context.Context, plan *model) diag.Diagnostics {

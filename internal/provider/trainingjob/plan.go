@@ -9,10 +9,12 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fields"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -26,15 +28,15 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	}
 	if req.Plan.Raw.IsNull() {
 		var state model
-		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); !resp.Diagnostics.HasError() {
+		if resp.Diagnostics.Append(fields.Get(ctx, req.State, &state)...); !resp.Diagnostics.HasError() {
 			r.Session.ShowCluster(ctx)
 			resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.DeleteJob(id(state).ValueString()))...)
 		}
 		return
 	}
 	var plan, config model
-	resp.Diagnostics.Append(req.Config.Get(ctx, &config)...)
-	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
+	resp.Diagnostics.Append(fields.Get(ctx, tfsdk.State(req.Config), &config)...)
+	if resp.Diagnostics.Append(fields.Get(ctx, tfsdk.State(req.Plan), &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
 	offered, after := config.Pools, config.After // write-only: the plan does not have them
@@ -56,13 +58,13 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 			return
 		}
 		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, question.answer.Admission)...)
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)
 		resp.Diagnostics.Append(r.noteReplacement(ctx, plan.ID.ValueString(), resp.Private)...)
 		resp.Diagnostics.Append(r.preflight(ctx, plan, question, offer{pools, known})...)
 		return
 	}
 	var state model
-	resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
+	resp.Diagnostics.Append(fields.Get(ctx, req.State, &state)...)
 	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &state)...); resp.Diagnostics.HasError() {
 		return
 	}
@@ -93,7 +95,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	replace = append(replace, rerun(state, plan)...)
 	if state.Status.ValueString() == phaseDeleting {
 		plan.Status = types.StringUnknown()
-		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)
 		replace = append(replace, "status")
 	}
 	if len(replace) > 0 {
@@ -134,7 +136,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	default:
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.KeepJob(old.ID()))...)
 	}
-	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+	resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)
 	if len(unknown) == 0 && !resp.Plan.Raw.Equal(req.State.Raw) {
 		resp.Diagnostics.Append(r.preflightChange(ctx, plan, state, old, wanted, starts)...)
 	}

@@ -20,6 +20,8 @@ func TestNeeds(t *testing.T) {
 		"arena's launcher is a Job":   {Spec{Framework: MPI, Name: "a", Roles: role, Version: contract.MPIAlphaVersion}, []Object{{Kind: "Job", Name: "a-launcher"}}},
 		"an MPIJob has pods, no Jobs": {Spec{Framework: MPI, Name: "a", Roles: role}, nil},
 		"the MPI operator's launcher": {Spec{Framework: MPI, Name: "a", Roles: role, Version: contract.MPIOperatorVersion}, []Object{{Kind: "Job", Name: "a-launcher"}, {Kind: "Service", Name: "a"}}},
+		"a queued one has a unit":     {Spec{Framework: Batch, Name: "a", Roles: role, Queue: true}, []Object{{Kind: "QueueUnit", Name: "a"}, {Kind: "Job", Name: "a"}}},
+		"whose name has the kind":     {Spec{Framework: MPI, Name: "a", Roles: role, Queue: true}, []Object{{Kind: "QueueUnit", Name: "a-mpi-qu"}}},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.needs, test.spec.Needs()) })
 	}

@@ -107,6 +107,9 @@ func JobChange(ctx context.Context, client *kube.Client, before, after job.Spec)
 	if before.TensorBoard == nil {
 		c.takenFromTensorBoard()
 	}
+	if !before.Queue {
+		c.takenFromQueue()
+	}
 	return c.findings
 }
 

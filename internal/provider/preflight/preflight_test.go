@@ -322,6 +322,22 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 	account := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: meta("j-launcher", "", "")}
 	chosen := mpi
 	chosen.ServiceAccount = "own"
+	queued := job.Spec{Framework: job.Batch, Queue: true}
+	units := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "queueunits.scheduling.x-k8s.io"},
+		"spec": map[string]any{
+			"group": contract.QueueGroup, "scope": "Namespaced", "names": map[string]any{"kind": contract.QueueUnitKind, "plural": contract.QueueUnitResource},
+			"versions": []any{map[string]any{"name": contract.QueueVersion, "served": true}},
+		},
+	}}
+	unit := func(kind, owner string) runtime.Object {
+		m := meta("j", kind, owner)
+		unit := &unstructured.Unstructured{Object: map[string]any{"apiVersion": contract.QueueGroup + "/" + contract.QueueVersion, "kind": contract.QueueUnitKind}}
+		unit.SetNamespace(m.Namespace)
+		unit.SetName(m.Name)
+		unit.SetOwnerReferences(m.OwnerReferences)
+		return unit
+	}
 	for name, test := range map[string]struct {
 		spec job.Spec
 		live runtime.Object
@@ -354,16 +370,19 @@ func TestNamesThatTheOperatorNeeds(t *testing.T) {
 		"a role of the JobSet":        {set, child("JobSet", "j"), ""},
 		"the service of a JobSet":     {set, service("j", "", ""), "warning name: Service exists already: The pods of job preflight/j find each other by a Service j"},
 		"the JobSet's own service":    {set, service("j", "JobSet", "j"), ""},
+		"the unit of another job":     {queued, unit("PyTorchJob", "i"), "warning name: Unit of the queue exists already: The job queue keeps job preflight/j by a QueueUnit j, and there is one of that name that is not the job's but of the PyTorchJob i: the job stays suspended"},
+		"no unit is needed":           {job.Spec{Framework: job.Batch}, unit("PyTorchJob", "i"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := kubetest.Start(t)
+			server.Put(units)
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(test.live)
 			require.NoError(t, err)
 			server.Put(&unstructured.Unstructured{Object: content})
 			client, err := kube.New(server.Config())
 			require.NoError(t, err)
 			spec := plain()
-			spec.Framework, spec.Version, spec.ServiceAccount = test.spec.Framework, test.spec.Version, test.spec.ServiceAccount
+			spec.Framework, spec.Version, spec.ServiceAccount, spec.Queue = test.spec.Framework, test.spec.Version, test.spec.ServiceAccount, test.spec.Queue
 			got := said(preflight.Taken(t.Context(), client, spec.Complete()))
 			if test.want == "" {
 				assert.Empty(t, got)

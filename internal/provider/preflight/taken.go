@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -13,7 +14,7 @@ import (
 )
 
 // Taken looks for objects of others under the names of those that the operator makes for a job
-// (training operator 1.9; MPI operator v0.1, v0.6; JobSet 0.7), and the provider for arena. The operator makes none in their
+// (training operator 1.9; MPI operator v0.1, v0.6; JobSet 0.7), the job queue keeps it by, and the provider makes for arena. The operator makes none in their
 // place, and goes no further with the job.
 func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
 	c := &check{Client: client, ctx: ctx, spec: spec}
@@ -24,6 +25,7 @@ func Taken(ctx context.Context, client *kube.Client, spec job.Spec) []Finding {
 func (c *check) taken() {
 	c.takenFromArena()
 	c.takenFromTensorBoard()
+	c.takenFromQueue()
 	switch c.spec.Framework {
 	case job.MPI:
 		c.takenFromMPI()
@@ -80,6 +82,22 @@ func (c *check) takenFromTensorBoard() {
 		add("Service", service)
 	}
 }
+
+// takenFromQueue looks for the unit of another job where the job's would be.
+func (c *check) takenFromQueue() {
+	if !c.spec.Queue {
+		return
+	}
+	unit, err := c.Get(c.ctx, unitKind, c.spec.Namespace, c.spec.QueueUnitName())
+	if err == nil && c.foreign(unit) {
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: "name", Summary: "Unit of the queue exists already", Detail: fmt.Sprintf(
+			"The job queue keeps job %[1]s by a %[2]s %[3]s, and there is one of that name that is not the job's%[4]s: the job stays suspended until that one has gone. Choose another name for the job.",
+			c.spec.ID(), unit.GetKind(), unit.GetName(), job.Whose(unit.GetOwnerReferences()))})
+	}
+}
+
+// unitKind is the kind of what the job queue keeps of a job.
+var unitKind = schema.GroupVersionKind{Group: contract.QueueGroup, Version: contract.QueueVersion, Kind: contract.QueueUnitKind}
 
 // replicaNames are the names of the replicas' pods, and of the services before them.
 func (c *check) replicaNames() (names []string) {

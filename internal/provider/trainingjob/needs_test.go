@@ -13,6 +13,7 @@ import (
 func TestJobsThatNeedOneObject(t *testing.T) {
 	acctest.StartCloud(t)
 	cli := acctest.StartCLI(t)
+	queued := false
 	jobs := func(all ...[3]string) (config string) {
 		for i, j := range all {
 			config += fmt.Sprintf(`resource "gpuplan_training_job" "j%d" {
@@ -20,9 +21,10 @@ func TestJobsThatNeedOneObject(t *testing.T) {
   name            = "%s"
   image           = "train:1"
   placement_check = "off"
+  queue           = %t
   roles           = { %s }
 }
-`, i, j[0], j[1], j[2])
+`, i, j[0], j[1], queued, j[2])
 		}
 		return config
 	}
@@ -37,4 +39,10 @@ func TestJobsThatNeedOneObject(t *testing.T) {
 	cli.Write(t, jobs([3]string{"jobset", "a", "b-c = { gpus = 1 }"}, [3]string{"jobset", "a-b", "d = { gpus = 1 }"}, [3]string{"batch", "a-worker-0", worker}, [3]string{"mpi", "a-worker", "launcher = {}, " + worker}))
 	_, err := cli.Run("plan")
 	require.NoError(t, err)
+	units := [][3]string{{"pytorch", "a", worker}, {"batch", "a-py-qu", worker}}
+	cli.Write(t, jobs(units...))
+	_, err = cli.Run("plan")
+	require.NoError(t, err)
+	queued = true
+	cli.Refuses(t, jobs(units...), acctest.Saying("Jobs default/a and default/a-py-qu each need a QueueUnit default/a-py-qu"))
 }

@@ -29,9 +29,8 @@ type unitFollower struct {
 
 func (f *unitFollower) run(ctx context.Context) {
 	units := schema.GroupVersionResource{Group: contract.QueueGroup, Version: contract.QueueVersion, Resource: contract.QueueUnitResource}
-	name := contract.QueueUnitName(f.spec.Framework.GVK().Kind, f.spec.Name)
 	changes, err := f.client.Dynamic.Resource(units).Namespace(f.spec.Namespace).Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.spec.QueueUnitName()).String(),
 	})
 	if err != nil {
 		return // the wait goes on without the queue's reasons

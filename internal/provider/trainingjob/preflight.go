@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
@@ -49,7 +50,7 @@ func (r *trainingJob) preflightChange(ctx context.Context, m, state model, befor
 		findings = append(findings, changeFindings(ctx, client, state, live, before, after)...)
 	}
 	if state.resumes(before, after) {
-		findings = slices.Concat(findings, r.gangAtPlan(ctx, after), preflight.Taken(ctx, client, after), starts.Findings(int(m.PlannedNodeCount.ValueInt64())))
+		findings = slices.Concat(findings, r.gangAtPlan(ctx, after), preflight.Taken(ctx, client, after), admissionFindings(after, starts.Admission), starts.Findings(int(m.PlannedNodeCount.ValueInt64())))
 	}
 	for _, f := range findings {
 		diags.Append(session.Preflight(f, level))
@@ -192,7 +193,49 @@ func admissionFindings(spec job.Spec, admission job.Admission) (findings []prefl
 				role, spec.ID(), gates[len(gates)-1].Name)})
 		}
 	}
-	return findings
+	return append(findings, admittedGangFindings(spec, admission)...)
+}
+
+// admittedGangFindings says that admission puts pods of the job into another gang than its own, or has the gang need other
+// members than it plans with.
+func admittedGangFindings(spec job.Spec, admission job.Admission) (findings []preflight.Finding) {
+	for _, role := range slices.Sorted(maps.Keys(admission)) {
+		before, _ := inventory.GangKey(admission[role].Predicted)
+		after, _ := inventory.GangKey(admission[role].Pod)
+		if before != after {
+			findings = append(findings, preflight.Finding{Warning: true, Attribute: "gang", Summary: "Pods will be in another gang", Detail: fmt.Sprintf(
+				"The API server's admission (a webhook or a policy) changes the labels of the pods of role %s of job %s: they are in %s then, and in %s by the configuration, so nobody keeps to the planned placement. Change what does so.",
+				role, spec.ID(), gangCalled(after), gangCalled(before))})
+		}
+	}
+	configured, err := spec.Pods()
+	if err != nil || !spec.Gang || len(findings) > 0 {
+		return findings // the first is said elsewhere
+	}
+	wanted, have := needed(configured, nil)
+	asked, _ := needed(admission.Admit(slices.Clone(configured)), nil)
+	if asked == wanted {
+		return nil
+	}
+	finding := preflight.Finding{Warning: asked <= have, Attribute: "gang", Summary: "Gang will need other members", Detail: fmt.Sprintf(
+		"The API server's admission (a webhook or a policy) changes the labels of the pods of job %s: its gang needs %d members then, and %d by the configuration, of which there are %d", spec.ID(), asked, wanted, have)}
+	switch {
+	case asked > have:
+		finding.Detail += ". The job waits for ever. Change what does so."
+	case asked > wanted:
+		finding.Detail += ". The job waits until there is room for as many. Change what does so."
+	default:
+		finding.Detail += ". The job may start in part. Change what does so."
+	}
+	return append(findings, finding)
+}
+
+// gangCalled is a gang in a text, by its key.
+func gangCalled(key string) string {
+	if key == "" {
+		return "no gang"
+	}
+	return "gang " + key
 }
 
 // schedulerFindings says that nobody will place the job's pods.

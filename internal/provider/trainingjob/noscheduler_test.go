@@ -27,24 +27,26 @@ func TestWhatWouldNeverStart(t *testing.T) {
 	}
 	const (
 		noScheduler = "No scheduler named gpuplan-scheduler runs in the cluster, so the pods of job default/j wait for one."
+		unknown     = "Job default/j leaves its pods to a scheduler named volcano, which has placed no pod that is in the cluster now."
 		noTree      = "the cluster has none: the job never starts"
 		scheduler   = "resource \"gpuplan_scheduler\" \"this\" { image = \"local/scheduler:test\" }\n"
 		tree        = "resource \"gpuplan_quota_tree\" \"this\" {\n  total = { \"aliyun.com/gpu\" = \"8\" }\n  quotas = { a = { namespaces = [\"default\"] } }\n}\n"
 	)
 	for name, test := range map[string]struct {
-		heard            time.Duration // how long ago a scheduler was heard of, 0 for never
-		body, more       string
-		scheduler, queue bool // whether the plan says that one is absent
+		heard                     time.Duration // how long ago a scheduler was heard of, 0 for never
+		body, more                string
+		scheduler, queue, unknown bool // whether the plan says that one is absent
 	}{
-		"nothing":            {0, "", "", true, false},
-		"another scheduler":  {0, `scheduler_name = "volcano"`, "", false, false},
-		"not checked":        {0, `placement_check = "off"`, "", false, false},
-		"one comes":          {0, "depends_on = [gpuplan_scheduler.this]", scheduler, false, false},
-		"one runs":           {time.Second, "", "", false, false},
-		"one ran":            {time.Hour, "", "", true, false},
-		"queue, no tree":     {time.Second, "queue = true", "", false, true},
-		"queue, a tree":      {time.Second, "queue = true\n  depends_on = [gpuplan_quota_tree.this]", tree, false, false},
-		"queue, not checked": {time.Second, "queue = true\n  placement_check = \"off\"", "", false, false},
+		"nothing":            {0, "", "", true, false, false},
+		"another scheduler":  {0, `scheduler_name = "volcano"`, "", false, false, true},
+		"Kubernetes' own":    {0, `scheduler_name = "default-scheduler"`, "", false, false, false},
+		"not checked":        {0, `placement_check = "off"`, "", false, false, false},
+		"one comes":          {0, "depends_on = [gpuplan_scheduler.this]", scheduler, false, false, false},
+		"one runs":           {time.Second, "", "", false, false, false},
+		"one ran":            {time.Hour, "", "", true, false, false},
+		"queue, no tree":     {time.Second, "queue = true", "", false, true, false},
+		"queue, a tree":      {time.Second, "queue = true\n  depends_on = [gpuplan_quota_tree.this]", tree, false, false, false},
+		"queue, not checked": {time.Second, "queue = true\n  placement_check = \"off\"", "", false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
@@ -76,6 +78,7 @@ resource "gpuplan_training_job" "j" {
 			}
 			assert.Equal(t, test.scheduler, strings.Contains(text, noScheduler), planned)
 			assert.Equal(t, test.queue, strings.Contains(text, noTree), planned)
+			assert.Equal(t, test.unknown, strings.Contains(text, unknown), planned)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -241,7 +242,7 @@ func gangCalled(key string) string {
 // schedulerFindings says that nobody will place the job's pods.
 func (r *trainingJob) schedulerFindings(ctx context.Context, spec job.Spec) []preflight.Finding {
 	if spec.SchedulerName != contract.SchedulerName {
-		return nil // nobody knows by what that one can be told to run
+		return r.unknownScheduler(ctx, spec)
 	}
 	installed, known := r.Session.Ledger.Program(contract.SchedulerName)
 	if !known {
@@ -254,6 +255,20 @@ func (r *trainingJob) schedulerFindings(ctx context.Context, spec job.Spec) []pr
 	return []preflight.Finding{{Warning: true, Attribute: "scheduler_name", Summary: "No scheduler runs that places the job", Detail: fmt.Sprintf(
 		"No scheduler named %s runs in the cluster, so the pods of job %s wait for one. Declare a gpuplan_scheduler and name it in depends_on of the job, so that it comes first, or install it.",
 		spec.SchedulerName, spec.ID())}}
+}
+
+// unknownScheduler says that nothing in the cluster hints at a scheduler of others by the job's name for it: whether one
+// runs nobody can ask.
+func (r *trainingJob) unknownScheduler(ctx context.Context, spec job.Spec) []preflight.Finding {
+	snapshot, err := r.Session.Snapshot(ctx)
+	if err != nil || spec.SchedulerName == corev1.DefaultSchedulerName || slices.ContainsFunc(snapshot.Pods, func(p corev1.Pod) bool {
+		return p.Spec.SchedulerName == spec.SchedulerName && p.Spec.NodeName != ""
+	}) {
+		return nil
+	}
+	return []preflight.Finding{{Warning: true, Attribute: "scheduler_name", Summary: "Nothing is known of the scheduler", Detail: fmt.Sprintf(
+		"Job %s leaves its pods to a scheduler named %s, which has placed no pod that is in the cluster now. Where none of that name runs they wait for ever. The scheduler of Kubernetes is called %s, that of gpuplan %s, which is the default; "+
+			"if yours has that name, go on.", spec.ID(), spec.SchedulerName, corev1.DefaultSchedulerName, contract.SchedulerName)}}
 }
 
 // versionFindings says what the version of the job's kind cannot express of it: nothing of

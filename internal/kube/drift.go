@@ -70,6 +70,12 @@ func (c *Client) TakeOver(ctx context.Context, obj *unstructured.Unstructured) (
 	return c.forceApply(ctx, obj)
 }
 
+// TryTakeOver asks the server whether it would let [Client.TakeOver] write an object, with the same error, and writes nothing.
+func (c *Client) TryTakeOver(ctx context.Context, obj *unstructured.Unstructured) error {
+	_, err := c.forceApply(ctx, obj, metav1.DryRunAll)
+	return err
+}
+
 func (c *Client) forceApply(ctx context.Context, obj *unstructured.Unstructured, dryRun ...string) (*unstructured.Unstructured, error) {
 	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: contract.FieldManager, Force: true, DryRun: dryRun})
 }

@@ -9,6 +9,7 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,6 +52,29 @@ func Objects(ctx context.Context, client *kube.Client, objs []*unstructured.Unst
 			return []Finding{{Summary: "The kubeconfig's user lacks rights", Detail: fmt.Sprintf(
 				"The cluster would not create the ClusterRole %s: %s. Only a user who has these rights can grant them, such as a cluster-admin.", obj.GetName(), err)}}
 		}
+	}
+	return nil
+}
+
+// Write asks the server whether it would let an object of ours be written, created or changed where it exists; admission may
+// refuse. title is what users call it, attribute what of the resource it says.
+func Write(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured, exists bool, title, attribute string) []Finding {
+	deed, err := "create", error(nil)
+	if exists {
+		deed, err = "change", client.TryTakeOver(ctx, obj)
+	} else {
+		_, err = client.TryCreate(ctx, obj)
+	}
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return nil // done, or who needs the cluster says that it does not answer
+	}
+	what, text := fmt.Sprintf("%s %s %s/%s", deed, obj.GetKind(), obj.GetNamespace(), obj.GetName()), strings.TrimSuffix(answer.Status().Message, ".")
+	switch {
+	case kube.IsRefusal(err):
+		return []Finding{{Attribute: attribute, Summary: "The cluster refuses the " + title, Detail: fmt.Sprintf("The cluster would not %s: %s.", what, text)}}
+	case apierrors.IsInternalError(err):
+		return []Finding{{Warning: true, Attribute: attribute, Summary: notAsked, Detail: fmt.Sprintf("Whether the cluster would %s, the plan could not ask: %s.", what, text)}}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
@@ -120,35 +121,81 @@ func TestProgramThatMayNotBeChanged(t *testing.T) {
 	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan", "-detailed-exitcode")), says)
 
 	t.Setenv("KUBECONFIG", admin)
-	frozen := []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"daemonsets"}},
-	}}}
-	policies, bindings := client.Typed.AdmissionregistrationV1().ValidatingAdmissionPolicies(), client.Typed.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
-	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "freeze"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: frozen},
-			Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: "no changes now"}},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bindings.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "freeze"},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: "freeze", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	thaw := freeze(t, client, admissionregistrationv1.Update, "apps", "daemonsets")
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server takes up what admits in its own time
 		assert.Contains(c, acctest.Unwrapped(cli.Must(t, "plan")), says)
 	}, time.Minute, 200*time.Millisecond)
 	cli.Must(t, "plan", "-destroy")
 
-	require.NoError(t, bindings.Delete(t.Context(), "freeze", metav1.DeleteOptions{}))
-	require.NoError(t, policies.Delete(t.Context(), "freeze", metav1.DeleteOptions{}))
+	thaw()
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // Kubernetes' garbage collector has to update what it deletes
 		assert.NotContains(c, acctest.Unwrapped(cli.Must(t, "plan")), says)
 	}, time.Minute, 200*time.Millisecond)
 	cli.Must(t, "destroy", "-auto-approve")
+}
+
+// freeze has a policy refuse what is done to the objects of a resource until thaw is called.
+func freeze(t *testing.T, client *kube.Client, deed admissionregistrationv1.OperationType, group, resource string) (thaw func()) {
+	t.Helper()
+	name := "freeze-" + resource
+	policies, bindings := client.Typed.AdmissionregistrationV1().ValidatingAdmissionPolicies(), client.Typed.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	_, err := policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{deed},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "no changes now"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = bindings.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return func() {
+		require.NoError(t, bindings.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		require.NoError(t, policies.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+}
+
+// A plan hears that the cluster lets nobody write the quota tree, as the apply would.
+func TestQuotaTreeThatMayNotBeWritten(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	cli := acctest.StartCLI(t)
+	tree := func(gpus string) string {
+		return "resource \"gpuplan_scheduler\" \"this\" { image = \"local/scheduler:test\" }\n" +
+			"resource \"gpuplan_quota_tree\" \"this\" {\n  total = { \"aliyun.com/gpu\" = \"" + gpus + "\" }\n  quotas = { a = {} }\n  depends_on = [gpuplan_scheduler.this]\n}\n"
+	}
+	refuses := func(deed string) {
+		require.EventuallyWithT(t, func(c *assert.CollectT) { // the server takes up what admits in its own time
+			text, err := cli.Run("plan")
+			assert.Error(c, err)
+			assert.Contains(c, acctest.Unwrapped(text), "The cluster would not "+deed+" ElasticQuotaTree kube-system/elasticquotatree: ")
+			assert.Contains(c, acctest.Unwrapped(text), "no changes now")
+		}, time.Minute, 200*time.Millisecond)
+	}
+	cli.Write(t, tree("8"))
+	cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_scheduler.this")
+	thaw := freeze(t, client, admissionregistrationv1.Create, contract.QuotaTreeGroup, contract.QuotaTreeResource)
+	refuses("create")
+	thaw()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := cli.Run("plan")
+		assert.NoError(c, err)
+	}, time.Minute, 200*time.Millisecond)
+	cli.Must(t, "apply", "-auto-approve")
+
+	thaw = freeze(t, client, admissionregistrationv1.Update, contract.QuotaTreeGroup, contract.QuotaTreeResource)
+	defer thaw()
+	cli.Write(t, tree("16"))
+	refuses("change")
+	cli.Write(t, tree("8"))
+	assert.Contains(t, cli.Must(t, "plan"), "No changes")
 }

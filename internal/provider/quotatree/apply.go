@@ -80,14 +80,8 @@ func (r *tree) apply(ctx context.Context, of tfsdk.State, before, m *model) (dia
 		diags.AddError("The cluster has no quota trees", session.Sentence(err))
 		return diags
 	}
-	obj, objectDiags := m.object(ctx, objectName(*m), r.Session.Owner)
+	obj, objectDiags := r.described(ctx, of, m)
 	if diags.Append(objectDiags...); diags.HasError() {
-		return diags
-	}
-	var derived model
-	diags.Append(written.Blank(ctx, of, &derived)...)
-	diags.Append(derived.imported(ctx, obj)...)
-	if diags.Append(written.Note(ctx, of, obj, m, derived)...); diags.HasError() {
 		return diags
 	}
 	var stored *unstructured.Unstructured
@@ -109,6 +103,19 @@ func (r *tree) apply(ctx context.Context, of tfsdk.State, before, m *model) (dia
 	}
 	diags.Append(m.refresh(ctx, stored)...)
 	return diags
+}
+
+// described is the object of the tree, with what the object cannot tell written down on it.
+func (r *tree) described(ctx context.Context, of tfsdk.State, m *model) (*unstructured.Unstructured, diag.Diagnostics) {
+	obj, diags := m.object(ctx, objectName(*m), r.Session.Owner)
+	if diags.HasError() {
+		return nil, diags
+	}
+	var derived model
+	diags.Append(written.Blank(ctx, of, &derived)...)
+	diags.Append(derived.imported(ctx, obj)...)
+	diags.Append(written.Note(ctx, of, obj, m, derived)...)
+	return obj, diags
 }
 
 // update writes the tree that the resource has had.

@@ -76,7 +76,7 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		resp.Diagnostics.Append(session.Diagnostic(f))
 	}
 	if !resp.Plan.Raw.Equal(req.State.Raw) {
-		resp.Diagnostics.Append(r.Session.Rights(ctx, toWrite(plan))...)
+		resp.Diagnostics.Append(r.checkWrite(ctx, req.State, plan)...)
 	}
 	if isNew {
 		resp.Diagnostics.Append(r.checkExisting(ctx, plan, spec, tree)...)
@@ -119,6 +119,19 @@ func toWrite(plan model) *unstructured.Unstructured {
 	obj.SetNamespace(contract.QuotaTreeNamespace)
 	obj.SetName(objectName(plan))
 	return obj
+}
+
+// checkWrite asks whether the kubeconfig's user may write the tree, and whether admission lets it.
+func (r *tree) checkWrite(ctx context.Context, of tfsdk.State, plan model) diag.Diagnostics {
+	diags := r.Session.Rights(ctx, toWrite(plan))
+	if diags.HasError() || r.Session.Ledger.Applying() {
+		return diags
+	}
+	obj, more := r.described(ctx, of, &plan)
+	if diags.Append(more...); diags.HasError() {
+		return diags
+	}
+	return append(diags, r.Session.Writes(ctx, obj, r.Session.Ledger.Owns(owned), "quota tree", "quotas")...)
 }
 
 // checkExisting refuses to plan a second tree beside one that exists. One that this configuration has

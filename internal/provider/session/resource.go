@@ -62,30 +62,37 @@ func Preflight(f preflight.Finding, check Check) diag.Diagnostic {
 // Rights asks whether the kubeconfig's user may do what it takes to create, change and
 // delete these objects. Where a plan cannot ask, it says nothing.
 func (s *Session) Rights(ctx context.Context, objs ...*unstructured.Unstructured) diag.Diagnostics {
-	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.Objects(ctx, client, objs) })
+	return s.ask(func(client *kube.Client) []preflight.Finding { return preflight.Objects(ctx, client, objs) })
+}
+
+// Writes asks whether the cluster lets an object be written, see [preflight.Write]. Where a plan cannot ask, it says nothing.
+func (s *Session) Writes(ctx context.Context, obj *unstructured.Unstructured, exists bool, title, attribute string) diag.Diagnostics {
+	return s.ask(func(client *kube.Client) []preflight.Finding {
+		return preflight.Write(ctx, client, obj, exists, title, attribute)
+	})
 }
 
 // NodeRights asks whether the kubeconfig's user may change nodes, like [Session.Rights].
 func (s *Session) NodeRights(ctx context.Context) diag.Diagnostics {
-	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.NodeChange(ctx, client) })
+	return s.ask(func(client *kube.Client) []preflight.Finding { return preflight.NodeChange(ctx, client) })
 }
 
 // LabelRights asks whether the kubeconfig's user may label nodes, like [Session.Rights].
 func (s *Session) LabelRights(ctx context.Context) diag.Diagnostics {
-	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.NodeLabels(ctx, client) })
+	return s.ask(func(client *kube.Client) []preflight.Finding { return preflight.NodeLabels(ctx, client) })
 }
 
 // EvictionRights asks whether the kubeconfig's user may cordon nodes and evict their pods, like [Session.Rights].
 func (s *Session) EvictionRights(ctx context.Context) diag.Diagnostics {
-	return s.rights(func(client *kube.Client) []preflight.Finding { return preflight.Evictions(ctx, client) })
+	return s.ask(func(client *kube.Client) []preflight.Finding { return preflight.Evictions(ctx, client) })
 }
 
-func (s *Session) rights(missing func(*kube.Client) []preflight.Finding) (diags diag.Diagnostics) {
+func (s *Session) ask(question func(*kube.Client) []preflight.Finding) (diags diag.Diagnostics) {
 	client, err := s.Kube()
 	if err != nil || s.Ledger.Applying() {
 		return nil
 	}
-	for _, f := range missing(client) {
+	for _, f := range question(client) {
 		diags.Append(Preflight(f, CheckError))
 	}
 	return diags

@@ -3,6 +3,7 @@ package quota
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Fits returns nil when a request may run in the leaf: used + requested ≤ max at
@@ -127,6 +128,40 @@ func (t *Tree) Entitled(leaf string, request Resources) bool {
 		}
 	}
 	return true
+}
+
+// Unguaranteed lists, sorted, the resources of a request of which the leaf has no minimum and which alone keep it from being
+// entitled to take back what other leaves borrow of an exceeded limit, of which it has a minimum. There are none where
+// something else keeps it from that, or nobody borrows.
+func (t *Tree) Unguaranteed(leaf string, request Resources, full Exceeded) (resources []string) {
+	i := t.leaf(leaf)
+	if i == none || full.Guaranteed || t.nodes[i].spec.Min[full.Resource] == 0 || !t.borrowed(full) {
+		return nil
+	}
+	for resource, amount := range request {
+		least := t.nodes[i].spec.Min[resource]
+		switch {
+		case amount <= 0 || !t.governed[resource] || t.usedOf(i, resource)+amount <= least:
+		case least == 0:
+			resources = append(resources, resource)
+		default:
+			return nil
+		}
+	}
+	slices.Sort(resources)
+	return resources
+}
+
+// borrowed reports whether a leaf uses more than its minimum of an exceeded limit.
+func (t *Tree) borrowed(full Exceeded) bool {
+	for i := range t.nodes {
+		n := &t.nodes[i]
+		below := n.path == full.Path || strings.HasPrefix(n.path, full.Path+"/")
+		if below && len(n.children) == 0 && t.usedOf(i, full.Resource) > n.spec.Min[full.Resource] {
+			return true
+		}
+	}
+	return false
 }
 
 // Borrows reports whether the leaf uses more than its minimum of one of the

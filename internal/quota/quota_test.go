@@ -253,6 +253,36 @@ func TestEntitledAndBorrows(t *testing.T) {
 	assert.True(t, math.IsInf(guests.Share("guests", amounts(1)), 1))
 }
 
+// What is not guaranteed to a leaf keeps it from all that it may take back.
+func TestUnguaranteed(t *testing.T) {
+	spec := company()
+	spec.Min["cpu"], spec.Max["cpu"] = 100, 100
+	full := quota.Exceeded{Path: "root", Resource: gpus}
+	for name, test := range map[string]struct {
+		borrows int64
+		leaf    string
+		request quota.Resources
+		full    quota.Exceeded
+		want    []string
+	}{
+		"cpu is not guaranteed":      {10, "vision", quota.Resources{gpus: 4, "cpu": 1}, full, []string{"cpu"}},
+		"nothing else is asked for":  {10, "vision", amounts(4), full, nil},
+		"what is not governed":       {10, "vision", quota.Resources{gpus: 4, "memory": 1}, full, nil},
+		"more than the minimum":      {10, "vision", quota.Resources{gpus: 5, "cpu": 1}, full, nil},
+		"nobody borrows":             {4, "vision", quota.Resources{gpus: 4, "cpu": 1}, full, nil},
+		"nobody borrows below it":    {10, "vision", quota.Resources{gpus: 4, "cpu": 1}, quota.Exceeded{Path: "root/research/vision", Resource: gpus}, nil},
+		"nobody borrows of it":       {10, "vision", quota.Resources{gpus: 4, "cpu": 1}, quota.Exceeded{Path: "root", Resource: "cpu"}, nil},
+		"what is not preemptible":    {10, "vision", quota.Resources{gpus: 4, "cpu": 1}, quota.Exceeded{Path: "root", Resource: gpus, Guaranteed: true}, nil},
+		"a leaf that does not exist": {10, "nobody", quota.Resources{gpus: 4, "cpu": 1}, full, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := tree(t, spec)
+			tr.Add("speech", amounts(test.borrows), true)
+			assert.Equal(t, test.want, tr.Unguaranteed(test.leaf, test.request, test.full))
+		})
+	}
+}
+
 func TestUsageComesAndGoes(t *testing.T) {
 	tr := tree(t, company())
 	tr.Add("vision", quota.Resources{gpus: 2, "cpu": 500}, true)

@@ -13,6 +13,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // Of says why the gang does not fit, how far it fits, and what would help.
@@ -55,7 +56,25 @@ func QuotaReason(p *packing.Packer, members int) placement.Reason {
 	if p.Late() {
 		text += ", with what starts once they run"
 	}
+	text += unguaranteed(p, p.Charge(members), *exceeded)
 	return placement.Reason{Code: placement.OverQuota, Quota: exceeded.Path, Resource: exceeded.Resource, Text: text}
+}
+
+// unguaranteed says that the gang's leaf would take back what others borrow of an exceeded limit, had it a minimum of all that the
+// gang asks for; "" where that is not what stops it.
+func unguaranteed(p *packing.Packer, charge quota.Resources, exceeded quota.Exceeded) string {
+	if p.Gang.NeverPreempts {
+		return ""
+	}
+	tree := p.LastQuota()
+	var lacking []string
+	for _, resource := range tree.Unguaranteed(p.Gang.Leaf, charge, exceeded) {
+		lacking = append(lacking, fmt.Sprintf("%s (%s is asked for)", resource, quota.Format(resource, charge[resource])))
+	}
+	if len(lacking) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; others borrow of it, and %s takes nothing back, because it has no min of %s", tree.Path(p.Gang.Leaf), strings.Join(lacking, ", "))
 }
 
 // nextMember is the first member without a place.

@@ -193,3 +193,36 @@ func TestQuotaOfWhatStartsLate(t *testing.T) {
 		})
 	}
 }
+
+// A leaf that has a minimum of GPUs and none of the CPU that its gang asks for takes nothing back, and the verdict says so.
+func TestMinimumThatALeafLacks(t *testing.T) {
+	of := func(cores, gpus int64) quota.Resources {
+		return quota.Resources{"cpu": 1000 * cores, "aliyun.com/gpu": gpus}
+	}
+	const says = "quota root: max of aliyun.com/gpu is 16, 12 is used and 8 is asked for by 2 members together"
+	const why = "; others borrow of it, and root/right takes nothing back, because it has no min of cpu (0.1 is asked for)."
+	for name, test := range map[string]struct {
+		least         quota.Resources
+		neverPreempts bool
+		want          string
+	}{
+		"cpu is not guaranteed":  {quota.Resources{"aliyun.com/gpu": 8}, false, says + why},
+		"it preempts nobody":     {quota.Resources{"aliyun.com/gpu": 8}, true, says + "."},
+		"cpu is guaranteed, too": {of(10, 8), false, says + "."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			placementtest.SetQuota(t, v, quota.Spec{Min: of(100, 16), Max: of(100, 16), Children: []quota.Spec{
+				{Name: "left", Min: of(10, 8), Max: of(100, 16)}, {Name: "right", Min: test.least, Max: of(100, 16)},
+			}})
+			placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang("ml/borrows", 3, placementtest.WholeGPUs(4)), "left", 0))
+			request := placementtest.WholeGPUs(4)
+			request.MilliCPU = 50
+			gang := placementtest.InLeaf(placementtest.Gang("ml/job", 2, request), "right", 0)
+			gang.NeverPreempts = test.neverPreempts
+			verdict := planner.Plan(v, gang).Verdict
+			require.NotEmpty(t, verdict.Reasons)
+			assert.Equal(t, test.want, verdict.Reasons[0].Text+".")
+		})
+	}
+}

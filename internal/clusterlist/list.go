@@ -92,6 +92,8 @@ type Objects struct {
 	Volumes []corev1.PersistentVolume
 	// StorageClasses say who makes volumes, and when; nil where the user may not read them.
 	StorageClasses []storagev1.StorageClass
+	// CSINodes say how many volumes nodes can attach; none where the user may not read them.
+	CSINodes []storagev1.CSINode
 }
 
 // Read lists a cluster once, finished pods included. Kinds whose CRD is not installed
@@ -136,6 +138,11 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 	if err != nil {
 		return o, fmt.Errorf("list storage classes: %w", err)
 	}
+	csi, err := permitted(typed.StorageV1().CSINodes().List(ctx, all))
+	if err != nil {
+		return o, fmt.Errorf("list CSINodes: %w", err)
+	}
+	o.CSINodes = csi.Items
 	o.PriorityClasses, o.DaemonSets, o.LimitRanges = classes.Items, sets.Items, limits.Items
 	o.Claims, o.Volumes, o.StorageClasses = claims.Items, volumes.Items, storage.Items
 	return o, nil

@@ -7,16 +7,19 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
 // Surroundings are what of a cluster, beside what its nodes have left, decides where pods can run:
-// which volumes claims are bound to, and which running pods keep others away.
+// which volumes claims are bound to, how many of them nodes can attach, and which running pods keep others away.
 type Surroundings struct {
 	bound BoundVolume
 	// nodes are the labels of nodes, by name.
 	nodes map[string]map[string]string
+	// attachments are what nodes attach of the volumes of CSI drivers.
+	attachments attachments
 	// keepers are the running pods that have required anti-affinity.
 	keepers []keeper
 }
@@ -28,8 +31,11 @@ type keeper struct {
 }
 
 // NewSurroundings reads them of a cluster's objects; counts tells which pods count.
-func NewSurroundings(nodes []corev1.Node, pods []corev1.Pod, bound BoundVolume, counts func(*corev1.Pod) bool) *Surroundings {
+func NewSurroundings(nodes []corev1.Node, csiNodes []storagev1.CSINode, pods []corev1.Pod, bound BoundVolume, counts func(*corev1.Pod) bool) *Surroundings {
 	s := &Surroundings{bound: bound, nodes: map[string]map[string]string{}}
+	if bound != nil {
+		s.attachments = attachmentsOf(csiNodes, pods, bound, counts)
+	}
 	for i := range nodes {
 		s.nodes[nodes[i].Name] = nodes[i].Labels
 	}
@@ -54,7 +60,7 @@ func (s *Surroundings) keep(p *corev1.Pod) {
 
 // With returns them with nodes that join, and pods that run there then.
 func (s *Surroundings) With(nodes []placement.Node, pods []*corev1.Pod) *Surroundings {
-	joined := &Surroundings{bound: s.bound, nodes: maps.Clone(s.nodes), keepers: slices.Clone(s.keepers)}
+	joined := &Surroundings{bound: s.bound, attachments: s.attachments, nodes: maps.Clone(s.nodes), keepers: slices.Clone(s.keepers)}
 	for _, n := range nodes {
 		joined.nodes[n.Name] = n.Labels
 	}
@@ -80,13 +86,21 @@ func (s *Surroundings) restrict(members []Member) {
 	for i := range members {
 		m := &members[i]
 		for _, k := range s.keepers {
-			for _, node := range s.keptFrom(k, m.Pod) {
-				if m.Role.NodeLimits == nil {
-					m.Role.NodeLimits = map[string]int{}
-				}
-				m.Role.NodeLimits[node] = 0
-			}
+			refuse(&m.Role, s.keptFrom(k, m.Pod))
 		}
+		for _, nodes := range s.attachments.full(m.Pod, s.bound) {
+			refuse(&m.Role, nodes)
+		}
+	}
+}
+
+// refuse keeps a role from some nodes.
+func refuse(role *placement.Role, nodes []string) {
+	for _, node := range nodes {
+		if role.NodeLimits == nil {
+			role.NodeLimits = map[string]int{}
+		}
+		role.NodeLimits[node] = 0
 	}
 }
 
@@ -126,6 +140,10 @@ func (s *Surroundings) Restricts(pods []*corev1.Pod) string {
 			if volume := s.bound(p.Namespace, claim); volume != nil && reach(volume) != nil {
 				add("claim %s is bound to volume %s, which not every node reaches", claim, volume.Name)
 			}
+		}
+		full := s.attachments.full(p, s.bound)
+		for _, driver := range slices.Sorted(maps.Keys(full)) {
+			add("nodes that attach no more volumes of the CSI driver %s: %s", driver, strings.Join(full[driver], ", "))
 		}
 		for _, k := range s.keepers {
 			if nodes := s.keptFrom(k, p); len(nodes) > 0 {

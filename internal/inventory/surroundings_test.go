@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -45,7 +46,7 @@ func TestSurroundings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", Labels: team}}
 			all := func(*corev1.Pod) bool { return true }
-			amid := inventory.NewSurroundings(nodes, []corev1.Pod{test.running}, nil, all)
+			amid := inventory.NewSurroundings(nodes, nil, []corev1.Pod{test.running}, nil, all)
 			gang, problems := inventory.GangAmid([]*corev1.Pod{pod}, nil, nil, amid)
 			assert.Empty(t, problems)
 			limits := map[string]int{}
@@ -57,7 +58,7 @@ func TestSurroundings(t *testing.T) {
 			}
 			assert.Equal(t, limits, gang.Roles[0].NodeLimits)
 			assert.Equal(t, test.says, amid.Restricts([]*corev1.Pod{pod}))
-			nobody := inventory.NewSurroundings(nodes, []corev1.Pod{test.running}, nil, func(*corev1.Pod) bool { return false })
+			nobody := inventory.NewSurroundings(nodes, nil, []corev1.Pod{test.running}, nil, func(*corev1.Pod) bool { return false })
 			assert.Empty(t, nobody.Restricts([]*corev1.Pod{pod}), "it does not count")
 		})
 	}
@@ -75,10 +76,75 @@ func TestSurroundings(t *testing.T) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}}}
 	}
-	amid := inventory.NewSurroundings(nodes, nil, bound, nil)
+	amid := inventory.NewSurroundings(nodes, nil, nil, bound, nil)
 	gang, _ := inventory.GangAmid([]*corev1.Pod{mounts("data")}, nil, nil, amid)
 	assert.Equal(t, [][]placement.Requirement{{{Key: corev1.LabelHostname, Operator: "In", Values: []string{"n2"}}}}, gang.Roles[0].Volumes)
 	assert.Equal(t, "claim data is bound to volume disk, which not every node reaches", amid.Restricts([]*corev1.Pod{mounts("data")}))
 	gang, _ = inventory.GangAmid([]*corev1.Pod{mounts("other")}, nil, nil, amid)
 	assert.Nil(t, gang.Roles[0].Volumes)
+}
+
+// A node attaches as many volumes of a CSI driver as its CSINode says, each of them once.
+func TestVolumesThatNodesAttach(t *testing.T) {
+	const driver = "disk.csi.example.com"
+	nodes := []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, {ObjectMeta: metav1.ObjectMeta{Name: "n2"}}}
+	csi := func(node string, most int32) storagev1.CSINode {
+		return storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+			{Name: driver, Allocatable: &storagev1.VolumeNodeResources{Count: &most}}, {Name: "nas.csi.example.com"},
+		}}}
+	}
+	bound := func(_, claim string) *corev1.PersistentVolume {
+		of := driver
+		switch claim {
+		case "waits":
+			return nil
+		case "local":
+			return &corev1.PersistentVolume{}
+		case "nas":
+			of = "nas.csi.example.com"
+		}
+		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: of, VolumeHandle: claim}}}}
+	}
+	mounts := func(node string, claims ...string) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{NodeName: node}}
+		for _, claim := range claims {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+		}
+		return p
+	}
+	ended, leaves := mounts("n1", "a"), mounts("n1", "a")
+	ended.Status.Phase = corev1.PodSucceeded
+	leaves.DeletionTimestamp = new(metav1.Now())
+	for name, test := range map[string]struct {
+		running []corev1.Pod
+		claims  []string
+		full    map[string]int
+	}{
+		"room":                {nil, []string{"b"}, nil},
+		"no room on one":      {[]corev1.Pod{mounts("n1", "a")}, []string{"b"}, map[string]int{"n1": 0}},
+		"attached already":    {[]corev1.Pod{mounts("n1", "a")}, []string{"a"}, nil},
+		"two of one":          {[]corev1.Pod{mounts("n2", "a"), mounts("n2", "a")}, []string{"b"}, nil},
+		"two for a node":      {nil, []string{"a", "b"}, map[string]int{"n1": 0}},
+		"too many for any":    {nil, []string{"a", "b", "c"}, map[string]int{"n1": 0, "n2": 0}},
+		"of one that ended":   {[]corev1.Pod{ended}, []string{"b"}, nil},
+		"of one that leaves":  {[]corev1.Pod{leaves}, []string{"b"}, nil},
+		"no limit":            {[]corev1.Pod{mounts("n1", "a")}, []string{"nas"}, nil},
+		"no driver":           {[]corev1.Pod{mounts("n1", "a")}, []string{"local"}, nil},
+		"not bound":           {[]corev1.Pod{mounts("n1", "a")}, []string{"waits"}, nil},
+		"of no node, waiting": {[]corev1.Pod{mounts("", "a")}, []string{"b"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			amid := inventory.NewSurroundings(nodes, []storagev1.CSINode{csi("n1", 1), csi("n2", 2)}, test.running, bound, func(*corev1.Pod) bool { return true })
+			pod := mounts("", test.claims...)
+			gang, _ := inventory.GangAmid([]*corev1.Pod{&pod}, nil, nil, amid.With(nil, nil))
+			assert.Equal(t, test.full, gang.Roles[0].NodeLimits)
+			if text := amid.Restricts([]*corev1.Pod{&pod}); test.full == nil {
+				assert.Empty(t, text)
+			} else {
+				assert.Contains(t, text, "nodes that attach no more volumes of the CSI driver disk.csi.example.com: n1")
+			}
+		})
+	}
 }

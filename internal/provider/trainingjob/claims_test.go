@@ -125,3 +125,34 @@ func TestClaimOfAClassThatCannotBeListed(t *testing.T) {
 		assert.Contains(t, acctest.Unwrapped(output), `Volume "data" of job default/j is the claim default/data, which is not bound`, refused)
 	}
 }
+
+// A node that attaches no more volumes of a driver takes no pod that brings another: the plan says so, and promises no place.
+func TestVolumesBeyondWhatNodesAttach(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	cli := acctest.StartCLI(t)
+	withVolume := oneJob("pytorch", `volumes = { data = { claim = "data", mount_path = "/data" } }`, "")
+	cli.Write(t, withVolume)
+	cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.v100")
+	cloud.Put(t, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	cloud.Put(t, &corev1.PersistentVolume{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}, ObjectMeta: metav1.ObjectMeta{Name: "d-1"},
+		Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "d-1"}}},
+	})
+	cloud.Put(t, &corev1.PersistentVolumeClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
+		Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "d-1", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+	})
+	limit := func(most int32) {
+		cloud.Put(t, &storagev1.CSINode{
+			TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSINode"}, ObjectMeta: metav1.ObjectMeta{Name: "cn-hangzhou.10.0.1.1"},
+			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "disk.csi.example.com", NodeID: "n", Allocatable: &storagev1.VolumeNodeResources{Count: &most}}}},
+		})
+	}
+	limit(1)
+	cli.Must(t, "plan")
+	limit(0)
+	cli.Refuses(t, withVolume, acctest.Saying("nodes that attach no more volumes of the CSI driver disk.csi.example.com: cn-hangzhou.10.0.1.1"))
+}

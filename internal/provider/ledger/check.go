@@ -21,8 +21,8 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		return l.asKnownNow(changed) // the plan has said the rest
 	}
 	found := l.displacedJobs()
-	if l.cuts != nil {
-		found = append(found, l.cuts(func(job string) bool { return l.fates[job] == stays })...)
+	for _, what := range slices.Sorted(maps.Keys(l.cuts)) {
+		found = append(found, l.cuts[what](func(job string) bool { return l.fates[job] == stays })...)
 	}
 	if l.live != nil && !l.complete && l.decided() {
 		around, l.complete = true, true
@@ -43,7 +43,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 	found = slices.Concat(found, l.meetings(), l.misplaced(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
 	var fresh []Finding
 	for _, f := range found {
-		if (f.Kind == NeedsOthers || f.Kind == QuotaTaken && !f.Error) && !l.decided() {
+		if (f.Kind == NeedsOthers || f.Kind == ProgramTaken || f.Kind == QuotaTaken && !f.Error) && !l.decided() {
 			continue // it is said once it is known who leaves
 		}
 		f, report := l.graded(f)
@@ -164,6 +164,11 @@ func (l *Ledger) unheard(f Finding, visited *job) bool {
 // tells the places in the tree apart.
 func Cut(at, summary, detail string, jobs []string) Finding {
 	return Finding{Kind: QuotaTaken, Jobs: jobs, Error: true, Summary: summary, Detail: detail, key: at}
+}
+
+// Orphaned is the finding that jobs run by a program that the plan removes.
+func Orphaned(program, summary, detail string, jobs []string) Finding {
+	return Finding{Kind: ProgramTaken, Jobs: jobs, Summary: summary, Detail: detail, key: program}
 }
 
 // id tells findings apart that are reported once each.

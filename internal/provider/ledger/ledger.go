@@ -37,8 +37,8 @@ type Ledger struct {
 	offers    map[string][]placement.Node // nodes of pools that the plan adds or changes, by their names
 	shrinking map[string]string           // what becomes of pools that give up nodes, by their names
 	displaced map[string]displacement     // by what takes the nodes away
-	// cuts says what jobs lose by a change of the quota tree, nil for nothing.
-	cuts func(stays func(job string) bool) []Finding
+	// cuts say what jobs lose by a change of the quota tree, or of a program, by what changes.
+	cuts map[string]func(stays func(job string) bool) []Finding
 	tree *quota.Tree
 	// treeKnown means that the walk has said what becomes of the tree.
 	treeKnown bool
@@ -86,6 +86,7 @@ func New() *Ledger {
 		reported:  map[string]bool{},
 		missed:    map[string]bool{},
 		programs:  map[string]program{},
+		cuts:      map[string]func(stays func(job string) bool) []Finding{},
 		devices:   devices{unpinned: map[string]DevicePool{}},
 		starts:    starts{jobs: map[string]started{}},
 		objects:   objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}, givenUp: map[string]bool{}, needed: map[string]string{}},
@@ -168,6 +169,8 @@ const (
 	PoolTaken Kind = "PoolTaken"
 	// QuotaTaken: jobs that stay use more than a change of the quota tree leaves them.
 	QuotaTaken Kind = "QuotaTaken"
+	// ProgramTaken: jobs that stay run by a program that the plan removes.
+	ProgramTaken Kind = "ProgramTaken"
 	// Misfit: a job fits neither what it was given nor the cluster.
 	Misfit Kind = "Misfit"
 	// LateMisfit: a job fits, and what starts once it runs does not.
@@ -479,6 +482,6 @@ func (l *Ledger) Owns(id string) bool {
 func (l *Ledger) CutQuota(lost func(stays func(job string) bool) []Finding) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cuts = lost
+	l.cuts[""] = lost
 	return l.check(nil, false)
 }

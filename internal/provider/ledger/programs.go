@@ -14,6 +14,14 @@ func (l *Ledger) RecordProgram(name string, installed bool) {
 	l.visit()
 }
 
+// RemoveProgram records that a program is removed; lost says what jobs run by it, as for [Ledger.CutQuota], by [Orphaned].
+func (l *Ledger) RemoveProgram(name string, lost func(stays func(job string) bool) []Finding) []Finding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.programs[name], l.cuts[name] = program{}, lost
+	return l.check(nil, false)
+}
+
 // RecordVersion records that a program is installed once the walk is carried out, and its version, "" where that is not
 // known before.
 func (l *Ledger) RecordVersion(name, version string) {

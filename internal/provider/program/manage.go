@@ -33,6 +33,8 @@ type Manager struct {
 	// They serve the workload, so they come after it. Without says what they are missed for.
 	Optional []string
 	Without  string
+	// Removed is told that a plan removes the program, and says who would miss it; nil for nobody.
+	Removed func(context.Context, *session.Session) diag.Diagnostics
 }
 
 // ID is the import ID: namespace and name of the workload.

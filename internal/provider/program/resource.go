@@ -106,6 +106,9 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	}
 	r.Manager.Session.Ledger.RecordProgram(r.Manager.Name, !req.Plan.Raw.IsNull())
 	if req.Plan.Raw.IsNull() {
+		if r.Manager.Removed != nil {
+			resp.Diagnostics.Append(r.Manager.Removed(ctx, r.Manager.Session)...)
+		}
 		return
 	}
 	m := P(new(M))

@@ -327,7 +327,7 @@ func orphaned(pods []running.Pod, remains func(leaf string) bool) (findings []le
 		owners := running.Owners(byLeaf[leaf])
 		findings = append(findings, ledger.Cut("leaf "+leaf, "Quota leaf is in use", fmt.Sprintf(
 			"The plan removes the leaf %q, to which running jobs are charged: %s. Remove the jobs as well, wait until they have finished, keep the leaf, or set allow_disruption = true.",
-			leaf, some(owners)), owners))
+			leaf, running.Some(owners)), owners))
 	}
 	return findings
 }
@@ -349,7 +349,7 @@ func exceeded(pods []running.Pod, before, spec quota.Spec, tree *quota.Tree) (fi
 			owners := running.Owners(slices.DeleteFunc(slices.Clone(below), func(p running.Pod) bool { return p.Request.Charge()[name] == 0 }))
 			findings = append(findings, ledger.Cut(at.AtMapKey(name).String(), "Quota is in use", fmt.Sprintf(
 				"The plan lowers the maximum of %s for %s to %s, but at least %s stay in use, by %s. Remove some as well, wait until they have finished, choose a maximum that holds them, or set allow_disruption = true.",
-				name, what, quota.Format(name, now.Max[name]), quota.Format(name, used), some(owners)), owners))
+				name, what, quota.Format(name, now.Max[name]), quota.Format(name, used), running.Some(owners)), owners))
 		}
 	}
 	inTree := slices.DeleteFunc(slices.Clone(pods), func(p running.Pod) bool { return charged.Payer(p.Leaf) == "" })
@@ -372,17 +372,6 @@ func isBelow(tree *quota.Tree, key, leaf string) bool {
 	at := tree.Path(tree.Payer(leaf))
 	top := quota.RootName + "/" + key
 	return at == top || strings.HasPrefix(at, top+"/")
-}
-
-// mostNamed is how many of those who use a quota a text names.
-const mostNamed = 10
-
-// some names the first of a list, and says how many more there are.
-func some(names []string) string {
-	if more := len(names) - mostNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }
 
 // unit says what the amounts of a resource in a text count, where that is not plain.

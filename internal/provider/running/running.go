@@ -41,17 +41,17 @@ func All(objects []corev1.Pod) []Pod {
 		if !ok {
 			continue
 		}
-		owner := object.Namespace + "/" + inventory.JobName(object)
-		if object.Labels[contract.JobNameLabel] == "" && translated.Gang != "" {
-			owner = translated.Gang
-		}
-		pods = append(pods, Pod{
-			Pod:    translated,
-			Owner:  owner,
-			Object: object,
-		})
+		pods = append(pods, Pod{Pod: translated, Owner: OwnerOf(object), Object: object})
 	}
 	return pods
+}
+
+// OwnerOf names who has a pod, see [Pod.Owner].
+func OwnerOf(object *corev1.Pod) string {
+	if gang, ok := inventory.GangKey(object); ok && object.Labels[contract.JobNameLabel] == "" {
+		return gang
+	}
+	return object.Namespace + "/" + inventory.JobName(object)
 }
 
 // On keeps the pods on the given nodes.
@@ -109,4 +109,15 @@ func Describe(pods []Pod) string {
 		parts = append(parts, fmt.Sprintf("%s (on %s)", owner, strings.Join(slices.Sorted(maps.Keys(nodes[owner])), ", ")))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// mostNamed is how many owners a text names.
+const mostNamed = 10
+
+// Some names the first of a list, and says how many more there are.
+func Some(names []string) string {
+	if more := len(names) - mostNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -562,4 +563,32 @@ func other(attribute string) string {
 		return ""
 	}
 	return "image = \"x\"\n"
+}
+
+// A plan that removes the scheduler names who runs by it or waits for it.
+func TestSchedulerThatIsInUse(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, config)
+	cli.Must(t, "apply", "-auto-approve")
+	of := func(name, scheduler string) *corev1.Pod {
+		pod := acctest.GangPod(name, name+"-0", "gpu-1", 0)
+		pod.Spec.SchedulerName = scheduler
+		return pod
+	}
+	waits, ended := of("waits", contract.SchedulerName), of("ended", contract.SchedulerName)
+	waits.Spec.NodeName, waits.Annotations, waits.Status.Phase = "", nil, corev1.PodPending
+	ended.Status.Phase = corev1.PodSucceeded
+	for _, pod := range []*corev1.Pod{ended, of("other", "default-scheduler")} {
+		cloud.Put(t, pod)
+	}
+	cli.Write(t, "")
+	assert.NotContains(t, cli.Must(t, "plan"), "Warning")
+	for _, pod := range []*corev1.Pod{waits, of("runs", contract.SchedulerName)} {
+		cloud.Put(t, pod)
+	}
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "The plan removes the scheduler, by which these run or wait: default/runs, default/waits.")
+	cli.Write(t, config)
+	assert.NotContains(t, cli.Must(t, "plan"), "Warning")
 }

@@ -115,6 +115,8 @@ func TestSuggest(t *testing.T) {
 		assert.Equal(t, tc.first, got[0], tc.asked)
 		assert.LessOrEqual(t, len(got), 3)
 	}
+	assert.Empty(t, Suggest("ecs.g7.large"), "no type with GPUs is near")
+	assert.Equal(t, `There is no GPU instance type "ecs.g7.large". The data source gpuplan_instance_types lists those that there are.`, Unknown("ecs.g7.large"))
 	assert.Empty(t, Suggest("p3.16xlarge-and-something-else-altogether"))
 }
 

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -12,15 +13,28 @@ func Unknown(name string) string {
 	if Incomplete(name) {
 		text = fmt.Sprintf("The GPUs of instance type %q are not in this provider's catalogue, so nothing could be planned on its nodes.", name)
 	}
-	if near := Suggest(name); len(near) > 0 {
-		text += " Did you mean " + strings.Join(near, ", ") + "?"
+	near := Suggest(name)
+	if len(near) == 0 {
+		return text + " The data source gpuplan_instance_types lists those that there are."
 	}
-	return text
+	return text + " Did you mean " + strings.Join(near, ", ") + "?"
 }
 
 // Suggest returns up to three names of instance types that are closest to the given
-// one by edit distance, the closest first, for the text of an error.
-func Suggest(name string) []string { return Nearest(name, load().typeNames, 3) }
+// one by edit distance, the closest first, for the text of an error. Types whose family is another one are none of
+// them: every name begins and ends alike.
+func Suggest(name string) []string {
+	near := slices.DeleteFunc(slices.Clone(load().typeNames), func(candidate string) bool {
+		return len(Nearest(family(name), []string{family(candidate)}, 1)) == 0
+	})
+	return Nearest(name, near, 3)
+}
+
+// family is the part of an instance type's name that is its own, "gn6v-c10g1" of "ecs.gn6v-c10g1.20xlarge".
+func family(name string) string {
+	name, _, _ = strings.Cut(strings.TrimPrefix(name, "ecs."), ".")
+	return name
+}
 
 // Nearest sorts candidates by distance from a name and then by name, and drops those from
 // which less than half of the name could be meant.

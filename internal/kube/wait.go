@@ -97,14 +97,26 @@ func (w *waiter) run(ctx context.Context) error {
 // ended is the error of a wait whose context ended, with what was seen last.
 func (w *waiter) ended(ctx context.Context) error {
 	err := context.Cause(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("timed out: %w", err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		err = &endedError{"timed out", err}
+	case errors.Is(err, context.Canceled):
+		err = &endedError{"interrupted", err}
 	}
 	if w.status == "" {
 		return err
 	}
 	return fmt.Errorf("%w; last status: %s", err, w.status)
 }
+
+// endedError says in a word why a wait ended, without those of Go's library.
+type endedError struct {
+	text string
+	err  error
+}
+
+func (e *endedError) Error() string { return e.text }
+func (e *endedError) Unwrap() error { return e.err }
 
 // listAndWatch looks at the object now and at each change until the check is
 // done, the watch runs out (no error), or something fails.

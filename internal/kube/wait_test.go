@@ -66,6 +66,14 @@ func TestWaitForEndings(t *testing.T) {
 		})
 		assert.True(t, kube.IsNotFound(err), "%v", err)
 	})
+	t.Run("it is interrupted", func(t *testing.T) {
+		server, client, ctx := start(t)
+		server.Put(configMap("a", "still waiting"))
+		ctx, cancel := context.WithCancel(ctx)
+		_, err := client.WaitFor(ctx, configMaps, "default", "a", untilValue("never"), func(string) { cancel() })
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorContains(t, err, "interrupted; last status: still waiting")
+	})
 	t.Run("time runs out", func(t *testing.T) {
 		server, client, ctx := start(t)
 		server.Put(configMap("a", "still waiting"))
@@ -78,7 +86,7 @@ func TestWaitForEndings(t *testing.T) {
 			require.Error(t, err)
 		}
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.ErrorContains(t, err, "last status: still waiting")
+		assert.ErrorContains(t, err, "timed out; last status: still waiting")
 		require.NotNil(t, obj)
 		assert.Equal(t, "a", obj.GetName(), "the object as it was seen last")
 	})

@@ -61,6 +61,8 @@ func TestProcessStatus(t *testing.T) {
 
 func TestCommandLine(t *testing.T) {
 	dir := t.TempDir()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	tests := map[string]struct {
 		args      []string
 		code      int
@@ -80,6 +82,7 @@ func TestCommandLine(t *testing.T) {
 		"version":             {args: []string{"--version"}, out: []string{"gpuplan-local version dev"}},
 		"an argument":         {args: []string{"down", "now"}, code: 2, errs: []string{`gpuplan-local down: unexpected argument "now"`}},
 		"no such format":      {args: []string{"status", "-o", "xml", "--data-dir", dir}, code: 1, errs: []string{"gpuplan-local: ", `no output format "xml"`}},
+		"a file":              {args: []string{"status", "--data-dir", file}, code: 1, errs: []string{"gpuplan-local: " + file + " is a file: name a folder with --data-dir"}},
 		"not running":         {args: []string{"--data-dir", dir, "down"}, out: []string{"not running"}},
 	}
 	for name, test := range tests {

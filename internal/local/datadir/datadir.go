@@ -30,6 +30,9 @@ func Open(path string) (Dir, error) {
 	if err != nil {
 		return "", fmt.Errorf("data directory %q: %w", path, err)
 	}
+	if found, err := os.Stat(abs); err == nil && !found.IsDir() {
+		return "", fmt.Errorf("%s is a file: name a folder with --data-dir, which need not exist yet", abs)
+	}
 	return Dir(abs), nil
 }
 

@@ -108,8 +108,8 @@ func attributes() map[string]schema.Attribute {
 			}},
 		},
 		"source": text("Where the numbers are from."),
-		"date":   text("When they were taken from there."),
-		"note":   text("What is inferred in them; empty for nothing."),
+		"date":   text("When the facts were taken from the source."),
+		"note":   text("What of the facts is inferred; empty for nothing."),
 	}
 }
 

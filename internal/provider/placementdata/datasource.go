@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -104,7 +105,7 @@ func (d *whatIf) view(ctx context.Context, m model) (view *snapshot.View, diags 
 	}
 	for _, name := range without {
 		if _, ok := view.Node(name); !ok {
-			diags.AddAttributeError(path.Root("without_nodes"), "No such node", fmt.Sprintf("There is no node %q; the nodes are %v.", name, view.Nodes()))
+			diags.AddAttributeError(path.Root("without_nodes"), "No such node", fmt.Sprintf("There is no node %q; the nodes are %s.", name, strings.Join(view.Nodes(), ", ")))
 		}
 		view.RemoveNode(name)
 	}

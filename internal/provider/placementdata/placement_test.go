@@ -54,7 +54,7 @@ func TestWhatIf(t *testing.T) {
 				ConfigFile:      config.StaticFile("testdata/whatif/main.tf"),
 				ConfigVariables: config.Variables{"without": config.ListVariable(config.StringVariable("v100[7]"))},
 				PlanOnly:        true,
-				ExpectError:     acctest.Saying(`There is no node "v100[7]"; the nodes are [v100[0] v100[1]].`),
+				ExpectError:     acctest.Saying(`There is no node "v100[7]"; the nodes are v100[0], v100[1].`),
 			},
 		},
 	})

@@ -51,11 +51,8 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 	case settling(at):
 		return diags
 	}
-	since := fmt.Sprintf("Job %s cannot have its planned place now: %s. ", spec.ID(), why)
-	if at.added != "" {
-		since = fmt.Sprintf("%s So the job cannot have its planned place now: %s. ", at.added, why)
-	}
 	place, result := path.Root("planned_placement"), at.Beside
+	since := lostPlace(spec.ID(), at.added, why, result)
 	diags.Append(r.evictions(ctx, client, c, at, since)...)
 	switch {
 	case c.level == session.CheckOff || diags.HasError():
@@ -68,6 +65,19 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 			fmt.Sprintf("%sIt is placed on other nodes or GPUs: %s.", since, placesOf(*result.Placement, at.view)))
 	}
 	return diags
+}
+
+// lostPlace says that a job cannot have its planned place, and why where the verdict, which follows, does not; added is of
+// [checker.admitted].
+func lostPlace(id, added, why string, result placement.Result) string {
+	cause := ": " + why
+	if result.Placement == nil && strings.Contains(result.Verdict.String(), why) {
+		cause = ""
+	}
+	if added != "" {
+		return fmt.Sprintf("%s So the job cannot have its planned place now%s. ", added, cause)
+	}
+	return fmt.Sprintf("Job %s cannot have its planned place now%s. ", id, cause)
 }
 
 // confirmAdmission says of a job whose nodes are not all there yet what admission, as it is by

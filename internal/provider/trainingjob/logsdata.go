@@ -50,7 +50,7 @@ func (d *jobLogs) Schema(_ context.Context, _ datasource.SchemaRequest, resp *da
 	}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "The ends of the logs of a training job, one for each replica. Name the job's resource in `depends_on`, so that Terraform looks after it has created or replaced the job.\n\n" +
-			"What is read is in the state, as everything that a data source reads: leave it to programs that write nothing secret. How a job failed that the provider waits for its diagnostic says, without storing it.",
+			"What is read is in the state, as everything that a data source reads: leave it to programs that write nothing secret. Of a job that fails while an apply waits for it, the error shows the end of the log, and stores nothing.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
 				MarkdownDescription: "Namespace and name of the job, `gpuplan_training_job.NAME.id`. A job that the cluster does not have has no replicas.",

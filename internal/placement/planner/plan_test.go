@@ -195,7 +195,7 @@ func TestQuotaOfWhatStartsLate(t *testing.T) {
 }
 
 // A leaf that has a minimum of GPUs and none of the CPU that its gang asks for takes nothing back, and the verdict says so.
-func TestMinimumThatALeafLacks(t *testing.T) {
+func TestMinimumThatIsMissing(t *testing.T) {
 	of := func(cores, gpus int64) quota.Resources {
 		return quota.Resources{"cpu": 1000 * cores, "aliyun.com/gpu": gpus}
 	}

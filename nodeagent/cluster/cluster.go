@@ -151,7 +151,8 @@ func (n *Nodes) Get(kind Kind, node string) *unstructured.Unstructured {
 	return n.objects[kind][node]
 }
 
-// Wrote takes in the API server's answer to a write, which the watch shows later.
+// Wrote takes in the API server's answer to a write, which the watch shows later. Who follows the node learns of it now: by then it
+// is no news.
 func (n *Nodes) Wrote(kind Kind, obj *unstructured.Unstructured) {
 	trimmed, _ := trim(obj.DeepCopy()) // it never fails
 	n.mu.Lock()
@@ -159,6 +160,7 @@ func (n *Nodes) Wrote(kind Kind, obj *unstructured.Unstructured) {
 	node := nodeOf(kind, obj)
 	if n.ended[kind][node] != obj.GetUID() && newer(obj, n.objects[kind][node]) {
 		n.objects[kind][node], _ = trimmed.(*unstructured.Unstructured)
+		tell(n.followers[node])
 	}
 }
 
@@ -179,7 +181,8 @@ func (n *Nodes) Changed(node string) <-chan struct{} {
 	return n.signal(node)
 }
 
-// Follow returns a channel of its own for another that follows a node: it receives values as that of Changed does.
+// Follow returns a channel of its own for another that follows a node: it receives values as that of Changed does, and after
+// each write.
 func (n *Nodes) Follow(node string) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -222,7 +225,11 @@ func (n *Nodes) end(kind Kind, obj *unstructured.Unstructured) {
 }
 
 func (n *Nodes) notify(node string) {
-	for _, channel := range append([]chan struct{}{n.signal(node)}, n.followers[node]...) {
+	tell(append([]chan struct{}{n.signal(node)}, n.followers[node]...))
+}
+
+func tell(channels []chan struct{}) {
+	for _, channel := range channels {
 		select {
 		case channel <- struct{}{}:
 		default: // a change is already waiting to be looked at

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -42,8 +43,10 @@ const (
 	// firstRetry is how long to wait after the first failure; each further one doubles it, up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
-	// kubeletSocket is the name of the kubelet's socket in its folder of device plugins.
+	// kubeletSocket is the name of the kubelet's socket in its folder of device plugins, checkpoint that of the file in which it
+	// keeps who has which devices.
 	kubeletSocket = "kubelet.sock"
+	checkpoint    = "kubelet_internal_checkpoint"
 )
 
 // Agent serves the device plugins of one node. All fields but Enforcer and NRI must be set.
@@ -148,7 +151,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-watcher.Events:
+		case event := <-watcher.Events:
+			look = isSocket(event.Name)
 		case err := <-watcher.Errors:
 			a.Log.Warn("the kubelet's folder of device plugins is not watched", "error", err)
 		case <-changed:
@@ -175,6 +179,13 @@ func wake(loop chan<- struct{}) {
 	case loop <- struct{}{}:
 	default: // it is about to
 	}
+}
+
+// isSocket reports whether a file in the folder of device plugins may be somebody's socket. The kubelet writes its checkpoint there with
+// each container, by way of hidden files.
+func isSocket(path string) bool {
+	name := filepath.Base(path)
+	return name != checkpoint && !strings.HasPrefix(name, ".")
 }
 
 // gone drops what is left of a pod that was deleted.

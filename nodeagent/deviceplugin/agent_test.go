@@ -633,6 +633,49 @@ func TestKubeletRestarts(t *testing.T) {
 	require.NoError(t, w.kubelet.prestart(g))
 }
 
+// The kubelet answers so many questions at once, and more containers may start.
+func TestManyContainersStartAtOnce(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	g := w.kubelet.admit(w.pod("p", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
+	errs := make(chan error)
+	const starts = 40
+	for range starts {
+		go func() { errs <- w.kubelet.prestart(g) }()
+	}
+	for range starts {
+		assert.NoError(t, <-errs)
+	}
+	assert.Positive(t, w.kubelet.limited.Load(), "the kubelet was asked too often")
+}
+
+// The kubelet writes in the folder of device plugins whenever a container gets devices. That is no news of plugins.
+func TestFilesOfTheKubelet(t *testing.T) {
+	for name, want := range map[string]bool{
+		"kubelet_internal_checkpoint": false, ".1234567": false, "kubelet.sock": true, "gpuplan-aliyun.com-gpu.sock": true, "other.sock": true,
+	} {
+		assert.Equal(t, want, isSocket(filepath.Join("/var/lib/kubelet/device-plugins", name)), name)
+	}
+}
+
+// What the agent publishes about GPUs itself the kubelet learns at once: when the watch shows it, it is known.
+func TestGPUsPublishedByThisAgent(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	published := w.agent.Nodes.Get(cluster.GPUNode, nodeName).DeepCopy()
+	gpus, _, err := unstructured.NestedSlice(published.Object, "status", "gpus")
+	require.NoError(t, err)
+	gpus[0].(map[string]any)["health"] = contract.Unhealthy
+	require.NoError(t, unstructured.SetNestedSlice(published.Object, gpus, "status", "gpus"))
+	published.SetResourceVersion("1000000")
+	w.agent.Nodes.Wrote(cluster.GPUNode, published)
+	w.offers(map[string]int{gpu: 3})
+}
+
 func TestHealthAndMode(t *testing.T) {
 	w := newWorld(t, "topology")
 	w.kubelet.start()

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -22,6 +25,9 @@ type recipient struct {
 
 // errUnlisted means that the kubelet knows of no container with the devices.
 var errUnlisted = errors.New("the kubelet does not tell which container has these devices: of init containers it tells only where the containers of the pod ask for GPUs, too")
+
+// askAgain is how long to wait when the kubelet was asked too often.
+const askAgain = 50 * time.Millisecond
 
 // list asks the kubelet for the devices of all containers.
 func (a *Agent) list(ctx context.Context) (list []*podresourcesapi.PodResources, err error) {
@@ -125,7 +131,8 @@ func (a *Agent) foreign(ctx context.Context, resource string) (who string, err e
 	return who, err
 }
 
-// ask calls the kubelet's pod-resources API.
+// ask calls the kubelet's pod-resources API. The kubelet refuses calls beyond 100 in a second, and 10 at once
+// (k8s.io/kubernetes/pkg/kubelet/apis/grpc): these are made again.
 func (a *Agent) ask(ctx context.Context, call func(context.Context, podresourcesapi.PodResourcesListerClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -134,7 +141,14 @@ func (a *Agent) ask(ctx context.Context, call func(context.Context, podresources
 		return err
 	}
 	defer func() { _ = connection.Close() }()
-	if err := call(ctx, podresourcesapi.NewPodResourcesListerClient(connection)); err != nil {
+	client := podresourcesapi.NewPodResourcesListerClient(connection)
+	for err = call(ctx, client); status.Code(err) == codes.ResourceExhausted && ctx.Err() == nil; err = call(ctx, client) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(askAgain):
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("ask the kubelet at %s which container has which devices: %w", a.PodResources, err)
 	}
 	return nil

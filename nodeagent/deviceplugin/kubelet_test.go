@@ -10,14 +10,19 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubernetes/pkg/kubelet/apis/podresources"
 )
 
 // fakeKubelet is the part of a kubelet that device plugins see: it registers them, chooses devices, asks them in the
@@ -41,6 +46,8 @@ type fakeKubelet struct {
 	deaf     bool // whether it does not listen to plugins that register
 	refusals int
 	hangs    chan struct{}
+	// limited counts calls of the pod-resources API that came too often.
+	limited atomic.Int64
 }
 
 // given are the devices of one container.
@@ -92,11 +99,23 @@ func (k *fakeKubelet) listen() {
 		listener, err := net.Listen("unix", path)
 		require.NoError(k.t, err)
 		listener.(*net.UnixListener).SetUnlinkOnClose(false) // a kubelet that is killed leaves it
-		server := grpc.NewServer()
+		server := grpc.NewServer(grpc.UnaryInterceptor(k.limit(path == k.podResources())))
 		pluginapi.RegisterRegistrationServer(server, k)
 		podresourcesapi.RegisterPodResourcesListerServer(server, k)
 		go func() { _ = server.Serve(listener) }()
 		k.grpc = append(k.grpc, server)
+	}
+}
+
+// limit refuses calls of the pod-resources API as the kubelet does.
+func (k *fakeKubelet) limit(limited bool) grpc.UnaryServerInterceptor {
+	limiter := rate.NewLimiter(podresources.DefaultQPS, podresources.DefaultBurstTokens)
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if limited && !limiter.Allow() {
+			k.limited.Add(1)
+			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+		}
+		return handler(ctx, request)
 	}
 }
 

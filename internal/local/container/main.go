@@ -1,7 +1,8 @@
 // Command gpuplan-container is the one program in the containers of the local platform's
 // real nodes: whatever program their images would have, it takes its place. It prints what
 // the container was given of GPUs, and stays until it is told to end, or for as long as the
-// variable GPUPLAN_RUN_FOR says. Called devices it prints the same and ends, for kubectl
+// variable GPUPLAN_RUN_FOR says. A command that waits for a name in DNS, as the init containers
+// of PyTorchJobs do, ends at once: real nodes have no DNS. Called devices it prints the same and ends, for kubectl
 // exec; called pause it keeps the namespaces of a pod.
 package main
 
@@ -44,6 +45,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "in the place of: %s\n", strings.Join(args, " "))
 	if err := (given{os.DirFS("/"), os.Environ()}).print(out); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, "nslookup ") }) {
+		return nil
 	}
 	if text := os.Getenv(runFor); text != "" {
 		limit, err := time.ParseDuration(text)

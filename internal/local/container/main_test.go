@@ -45,6 +45,8 @@ func TestRun(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"/bin/devices"}, &out), "prints and ends")
 	assert.NotContains(t, out.String(), "in the place of")
 
+	require.NoError(t, run(t.Context(), []string{"sh", "-c", "until nslookup master; do sleep 2; done"}, &out), "does not wait for a name")
+
 	t.Setenv(runFor, "1ms")
 	out.Reset()
 	require.NoError(t, run(t.Context(), []string{"python", "train.py"}, &out))

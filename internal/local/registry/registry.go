@@ -1,5 +1,5 @@
 // Package registry serves the images of real nodes: to every name that is asked for it
-// answers with one image, that of [Program], so that pods run whatever image they name
+// answers with an image of [Program], so that pods run whatever image they name
 // without a network. A request by digest is for one image alone, and is refused.
 package registry
 
@@ -17,13 +17,19 @@ const Program = "gpuplan-container"
 // PauseImage is the image of the container that keeps the namespaces of a pod.
 const PauseImage = "local.gpuplan.dev/pause:1"
 
-// pauseRepository is the repository of PauseImage.
-const pauseRepository = "pause"
+const (
+	// pauseRepository is the repository of PauseImage.
+	pauseRepository = "pause"
+	// deliveryRepository ends the names of the image by which training operators have the launcher of an MPIJob wait for its workers, in an init
+	// container.
+	deliveryRepository = "kubectl-delivery"
+)
 
 // Registry is the part of the registry protocol (OCI distribution specification) by which
 // images are pulled.
 type Registry struct {
-	substitute, pause image
+	// substitute stays until it is told to end, prints ends at once.
+	substitute, prints, pause image
 }
 
 // New returns the registry whose image holds the statically linked program in file.
@@ -34,6 +40,9 @@ func New(file string) (*Registry, error) {
 	}
 	r := &Registry{}
 	if r.substitute, err = newImage(layer, Program); err != nil {
+		return nil, err
+	}
+	if r.prints, err = newImage(layer, "devices"); err != nil {
 		return nil, err
 	}
 	r.pause, err = newImage(layer, "pause")
@@ -65,8 +74,11 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 func (r *Registry) serveManifest(w http.ResponseWriter, repository, reference string) {
 	manifest := r.substitute.manifest
-	if repository == pauseRepository {
+	switch {
+	case repository == pauseRepository:
 		manifest = r.pause.manifest
+	case path.Base(repository) == deliveryRepository:
+		manifest = r.prints.manifest
 	}
 	if strings.Contains(reference, ":") && reference != digest(manifest) {
 		http.Error(w, fmt.Sprintf("the local platform has a substitute for images by tag, not for %s: import the image", reference), http.StatusNotFound)
@@ -76,7 +88,7 @@ func (r *Registry) serveManifest(w http.ResponseWriter, repository, reference st
 }
 
 func (r *Registry) serveBlob(w http.ResponseWriter, reference string) {
-	for _, i := range []image{r.substitute, r.pause} {
+	for _, i := range []image{r.substitute, r.prints, r.pause} {
 		if blob, ok := i.blobs[reference]; ok {
 			write(w, "application/octet-stream", blob)
 			return

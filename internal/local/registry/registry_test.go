@@ -94,6 +94,9 @@ func TestEveryImageIsThere(t *testing.T) {
 		assert.Equal(t, program, image.files["bin/"+Program])
 		assert.Equal(t, Program, image.files["bin/python"], "a link")
 	}
+	for _, repository := range []string{"mpioperator/kubectl-delivery", "kubeflow/training-v1/kubectl-delivery"} {
+		assert.Equal(t, []string{"/bin/devices"}, pull(t, r, repository, "latest").entrypoint, "an init container has to end")
+	}
 	assert.Equal(t, []string{"/bin/pause"}, pull(t, r, pauseRepository, "1").entrypoint)
 }
 

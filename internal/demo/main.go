@@ -1,6 +1,6 @@
-// Command demo is `make demo`: it builds gpuplan, starts the local platform,
-// plans and applies examples/quickstart, and shows what was planned and where
-// every member runs. `demo down` takes all of it away again.
+// Command demo is `make demo` and `make demo-real`: it builds gpuplan, starts the local platform,
+// plans and applies an example, and shows what was planned and where
+// every member runs; on real nodes also what every container says that it was given. `demo down` takes all of it away again.
 package main
 
 import (
@@ -14,10 +14,10 @@ import (
 	"syscall"
 )
 
-const usage = `usage: demo up|down [--data-dir DIR]
+const usage = `usage: demo up|down [--data-dir DIR] [--real-nodes NUMBER]
 
-  up    build, start the local platform, plan and apply examples/quickstart, show the result
-  down  destroy the quickstart and stop the local platform`
+  up    build, start the local platform, plan and apply examples/quickstart, or examples/real-nodes, show the result
+  down  destroy the example and stop the local platform`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -26,7 +26,7 @@ func main() {
 		var failed *stepError
 		switch {
 		case ctx.Err() != nil:
-			fmt.Fprintln(os.Stderr, "Interrupted. make demo goes on from here; make demo-down takes away what is there.")
+			fmt.Fprintln(os.Stderr, "Interrupted. The same command goes on from here; make demo-down or make demo-real-down takes away what is there.")
 		case errors.As(err, &failed):
 			failed.print(os.Stderr)
 		default:
@@ -42,6 +42,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	dataDir := flags.String("data-dir", ".gpuplan", "folder of the local platform")
+	realNodes := flags.Int("real-nodes", 0, "number of real nodes; with some the example is examples/real-nodes")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -53,7 +54,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("resolve --data-dir %s: %w", *dataDir, err)
 	}
-	d := demo{root: root, data: data, log: filepath.Join(data, "demo", "log"), out: os.Stdout}
+	d := demo{root: root, data: data, log: filepath.Join(data, "demo", "log"), example: "quickstart", realNodes: *realNodes, out: os.Stdout}
+	if d.realNodes > 0 {
+		d.example = "real-nodes"
+	}
 	switch args[0] {
 	case "up":
 		return d.up(ctx)
@@ -68,7 +72,19 @@ type demo struct {
 	root string // the repository
 	data string // the local platform's data directory
 	log  string // folder of the steps' logs
-	out  *os.File
+	// example is the folder in examples.
+	example string
+	// realNodes is how many nodes have a kubelet and containers.
+	realNodes int
+	out       *os.File
+}
+
+// target is what make calls the demonstration.
+func (d demo) target() string {
+	if d.realNodes > 0 {
+		return "demo-real"
+	}
+	return "demo"
 }
 
 func (d demo) up(ctx context.Context) error {
@@ -78,6 +94,11 @@ func (d demo) up(ctx context.Context) error {
 	tools, err := findTools(ctx, d)
 	if err != nil {
 		return err
+	}
+	if d.realNodes > 0 {
+		if err := d.prepareContainerd(ctx); err != nil {
+			return err
+		}
 	}
 	if err := d.build(ctx, tools); err != nil {
 		return err
@@ -100,6 +121,15 @@ func (d demo) up(ctx context.Context) error {
 	}
 	if err := reportState(d.out, state); err != nil {
 		return err
+	}
+	if d.realNodes > 0 {
+		containers, err := d.readContainers(ctx, state)
+		if err != nil {
+			return err
+		}
+		if err := reportContainers(d.out, state, containers); err != nil {
+			return err
+		}
 	}
 	return d.reportNumbers()
 }

@@ -178,7 +178,7 @@ func (d demo) reportNumbers() error {
 		return fmt.Errorf("read the local platform's status: %w", err)
 	}
 	fmt.Fprintf(d.out, "\nThe platform was ready in %.1f s and uses %d MiB.\n\nPrograms\n", status.ReadySeconds, status.MemoryBytes>>20)
-	for _, name := range programs {
+	for _, name := range built {
 		info, err := os.Stat(filepath.Join(d.root, "bin", name))
 		if err != nil {
 			return fmt.Errorf("measure bin/%s: %w", name, err)
@@ -187,20 +187,20 @@ func (d demo) reportNumbers() error {
 	}
 	fmt.Fprintf(d.out, `
 Try next
-  source %s
+  source %[1]s
       sets your shell up for the platform: kubectl and terraform work
   kubectl get gpunodes; kubectl get pods -o wide
       what the node agent published, and where everything runs
   kubectl gpuplan map; kubectl gpuplan gangs; kubectl gpuplan without NODE
       who has which GPU, how every gang stands, and who would lose a place without a node
-  cd %s
-      the demo's copy of the example, with its state; make demo and make demo-down keep what you change there
+  cd %[2]s
+      the demo's copy of the example, with its state; make %[3]s and make %[3]s-down keep what you change there
   kubectl label node NODE ack.node.gpu.schedule=default --overwrite; terraform plan; terraform apply
       drift of a node: named by the plan, repaired by apply
   sed -i '0,/replicas = 4/s//replicas = 20/' main.tf; terraform plan
       a gang that does not fit: how many do, why, and the nearest fix
-  make demo-down
-      destroys the quickstart and stops the platform
-`, d.shellFile(), filepath.Join(d.data, "demo", "quickstart"))
+  make %[3]s-down
+      destroys the example and stops the platform
+`, d.shellFile(), d.dir(), d.target())
 	return nil
 }

@@ -9,38 +9,44 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// terraform runs Terraform on a copy of the quickstart in the data directory, where
+// terraform runs Terraform on a copy of the example in the data directory, where
 // its state is too, with a development override of the provider.
 type terraform struct {
 	demo
 	binary string
-	dir    string
 	env    []string
 }
 
-// local returns a gpuplan-local command on the demo's data directory.
+// local returns a gpuplan-local command on the demo's data directory, which finds containerd in bin first.
 func (d demo) local(args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(d.root, "bin", "gpuplan-local"), append(args, "--data-dir", d.data)...)
+	bin := filepath.Join(d.root, "bin")
+	cmd := exec.Command(filepath.Join(bin, "gpuplan-local"), append(args, "--data-dir", d.data)...)
 	cmd.Dir = d.root
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	return cmd
 }
 
+// dir is where the demo's copy of the example is.
+func (d demo) dir() string { return filepath.Join(d.data, "demo", d.example) }
+
 // startPlatform starts the local platform and returns Terraform set up for it.
 func (d demo) startPlatform(ctx context.Context, tools tools) (terraform, error) {
-	if err := d.step(ctx, "start the local platform", "etcd, kube-apiserver, controllers, simulated nodes, cloud API emulator, job operator", d.local("up")); err != nil {
+	hint := "etcd, kube-apiserver, controllers, simulated nodes, cloud API emulator, job operator"
+	if err := d.step(ctx, "start the local platform", hint, d.local("up", "--real-nodes", strconv.Itoa(d.realNodes))); err != nil {
 		return terraform{}, err
 	}
 	raw, err := d.local("env").Output()
 	if err != nil {
 		return terraform{}, fmt.Errorf("ask the local platform for its environment: %w", err)
 	}
-	t := terraform{demo: d, binary: tools.terraform, dir: filepath.Join(d.data, "demo", "quickstart")}
-	kept, err := copyExample(filepath.Join(d.root, "examples", "quickstart"), t.dir)
+	t := terraform{demo: d, binary: tools.terraform}
+	kept, err := copyExample(filepath.Join(d.root, "examples", d.example), d.dir())
 	if err != nil {
 		return terraform{}, err
 	}
@@ -66,7 +72,7 @@ func (d demo) startPlatform(ctx context.Context, tools tools) (terraform, error)
 
 // applied tells whether Terraform's state has anything to destroy.
 func (d demo) applied() (bool, error) {
-	raw, err := os.ReadFile(filepath.Join(d.data, "demo", "quickstart", "terraform.tfstate"))
+	raw, err := os.ReadFile(filepath.Join(d.dir(), "terraform.tfstate"))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
@@ -89,7 +95,7 @@ func (d demo) shellFile() string { return filepath.Join(d.data, "demo", "env.sh"
 // returned: the demo tells its users to edit them.
 func copyExample(from, to string) (kept []string, err error) {
 	if err := os.MkdirAll(to, 0o755); err != nil {
-		return nil, fmt.Errorf("create the folder of the quickstart: %w", err)
+		return nil, fmt.Errorf("create the folder of the example: %w", err)
 	}
 	files, err := filepath.Glob(filepath.Join(from, "*.tf"))
 	if err != nil {
@@ -98,7 +104,7 @@ func copyExample(from, to string) (kept []string, err error) {
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("copy the quickstart: %w", err)
+			return nil, fmt.Errorf("copy the example: %w", err)
 		}
 		copied := filepath.Join(to, filepath.Base(file))
 		have, err := os.ReadFile(copied)
@@ -109,7 +115,7 @@ func copyExample(from, to string) (kept []string, err error) {
 			kept = append(kept, copied)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("copy the quickstart: %w", err)
+			return nil, fmt.Errorf("copy the example: %w", err)
 		}
 	}
 	return kept, nil
@@ -135,7 +141,7 @@ const stopTimeout = 2 * time.Minute
 // terminal's process group.
 func (t terraform) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, t.binary, args...)
-	cmd.Dir = t.dir
+	cmd.Dir = t.dir()
 	cmd.Env = t.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -143,9 +149,9 @@ func (t terraform) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// plan plans the quickstart and returns the planned jobs.
+// plan plans the example and returns the planned jobs.
 func (t terraform) plan(ctx context.Context) (snapshot, error) {
-	if err := t.step(ctx, "terraform plan", "examples/quickstart", t.command(ctx, "plan", "-input=false", "-no-color", "-out=plan")); err != nil {
+	if err := t.step(ctx, "terraform plan", "examples/"+t.example, t.command(ctx, "plan", "-input=false", "-no-color", "-out=plan")); err != nil {
 		return snapshot{}, err
 	}
 	raw, err := t.command(ctx, "show", "-json", "plan").Output()

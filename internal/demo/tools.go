@@ -31,9 +31,9 @@ func findTools(ctx context.Context, d demo) (tools, error) {
 			t.cc = true
 		}
 	}
-	built := filepath.Join(d.root, "bin", "tofu")
+	tofu := filepath.Join(d.root, "bin", "tofu")
 	var old []string
-	for _, name := range []string{"terraform", "tofu", built} {
+	for _, name := range []string{"terraform", "tofu", tofu} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			continue
@@ -57,7 +57,7 @@ func findTools(ctx context.Context, d demo) (tools, error) {
 	if err := d.step(ctx, "build OpenTofu", why+"; this takes some minutes", d.make(ctx, "bin/tofu")); err != nil {
 		return t, err
 	}
-	t.terraform = built
+	t.terraform = tofu
 	return t, nil
 }
 
@@ -96,8 +96,8 @@ func (d demo) make(ctx context.Context, target string) *exec.Cmd {
 	return cmd
 }
 
-// programs are what the demo builds and measures, in the order in which they are built.
-var programs = []string{
+// built are what the demo builds and measures, in the order in which they are built.
+var built = []string{
 	"gpuplan-local", "gpuplan-scheduler", "gpuplan-node-agent", "gpuplan-joboperator", "gpuplan-container", "terraform-provider-gpuplan", "kubectl-gpuplan",
 }
 
@@ -110,7 +110,7 @@ func (d demo) build(ctx context.Context, t tools) error {
 	if !t.cc {
 		hints["gpuplan-node-agent"] = "no C compiler here: the node agent is built without NVML and reads hardware description files only"
 	}
-	for _, program := range programs {
+	for _, program := range built {
 		if err := d.step(ctx, "build "+program, hints[program], d.make(ctx, "bin/"+program)); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/controlplane"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode/programs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/server"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
 )
@@ -90,7 +90,10 @@ func up(ctx context.Context, w io.Writer, dir datadir.Dir, options upOptions, de
 		return alreadyUp(ctx, w, dir, options)
 	}
 	if options.realNodes > 0 {
-		if err := cmp.Or(realnode.CheckPath(dir), realnode.Missing()); err != nil {
+		if err := realnode.CheckPath(dir); err != nil {
+			return err
+		}
+		if _, err := programs.Find(); err != nil {
 			return err
 		}
 	}
@@ -146,13 +149,13 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 		return nil, nil, err
 	}
 	defer write.Close()
-	programs := filepath.Dir(self)
+	folder := filepath.Dir(self)
 	if options.programs != "" {
-		if programs, err = filepath.Abs(options.programs); err != nil {
+		if folder, err = filepath.Abs(options.programs); err != nil {
 			return nil, nil, err
 		}
 	}
-	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", programs,
+	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", folder,
 		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort),
 		"--emulated-version", options.emulated, "--kube-apiserver", options.apiServer,
 		"--real-nodes", strconv.Itoa(options.realNodes), "--mpi-operator="+strconv.FormatBool(options.mpiOperator))

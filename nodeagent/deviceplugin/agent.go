@@ -181,7 +181,7 @@ func wake(loop chan<- struct{}) {
 	}
 }
 
-// isSocket reports whether a file in the folder of device plugins may be somebody's socket. The kubelet writes its checkpoint there with
+// isSocket reports whether a file in the folder of device plugins may be a plugin's socket, or the kubelet's. The kubelet writes its checkpoint there with
 // each container, by way of hidden files.
 func isSocket(path string) bool {
 	name := filepath.Base(path)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,10 +23,12 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/deploy/charts"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode/programs"
 	scheduler "github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
@@ -104,13 +107,23 @@ func (i instance) confirmedAs(pod string) (gpus []string, err error) {
 // realNode is a platform with the scheduler and one node pool of a real node; install installs the node agent, as device plugin or not.
 func realNode(t *testing.T, plugins bool) (i instance, client kubernetes.Interface, node realnode.Node, install func(plugins bool)) {
 	t.Helper()
-	if err := realnode.Missing(); err != nil {
+	i, install = realNodes(t, plugins, scheduler.Options{}, v100Pool("exact", 1))
+	nodes, err := realnode.List(datadir.Dir(i.dir))
+	require.NoError(t, err)
+	require.Len(t, nodes, 1)
+	return i, i.client(), nodes[0], install
+}
+
+// realNodes is a platform with one scheduler and node pools, all nodes of which are real; install installs the node agent, as device
+// plugin or not.
+func realNodes(t *testing.T, plugins bool, options scheduler.Options, pools ...acs.NodePoolSpec) (i instance, install func(plugins bool)) {
+	t.Helper()
+	if _, err := programs.Find(); err != nil {
 		t.Skip(err)
 	}
 	i = newInstance(t)
 	t.Cleanup(i.dumpRealNodes)
-	i.must("up", "--real-nodes", "1")
-	client = i.client()
+	i.must("up", "--real-nodes", strconv.Itoa(realnode.Most))
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(i.dir, "kubeconfig"))
 	require.NoError(t, err)
 	access, err := kube.New(config)
@@ -125,18 +138,18 @@ func realNode(t *testing.T, plugins bool) (i instance, client kubernetes.Interfa
 		require.NoError(t, access.ApplyAll(t.Context(), objects, nil))
 	}
 	install(plugins)
-	objects, err := scheduler.Objects(scheduler.Options{Image: "example.com/scheduler:1", Replicas: 1})
+	options.Image, options.Replicas = "example.com/scheduler:1", 1
+	objects, err := scheduler.Objects(options)
 	require.NoError(t, err)
 	require.NoError(t, access.ApplyAll(t.Context(), objects, nil))
 	cloud := cloudClient(t, i.env())
-	created, err := cloud.CreateNodePool(t.Context(), i.env()["GPUPLAN_CLUSTER_ID"], v100Pool("exact", 1))
-	require.NoError(t, err)
-	_, err = cloud.WaitTask(t.Context(), created.TaskID, nil)
-	require.NoError(t, err)
-	nodes, err := realnode.List(datadir.Dir(i.dir))
-	require.NoError(t, err)
-	require.Len(t, nodes, 1)
-	return i, client, nodes[0], install
+	for _, pool := range pools {
+		created, err := cloud.CreateNodePool(t.Context(), i.env()["GPUPLAN_CLUSTER_ID"], pool)
+		require.NoError(t, err)
+		_, err = cloud.WaitTask(t.Context(), created.TaskID, nil)
+		require.NoError(t, err)
+	}
+	return i, install
 }
 
 // What the scheduler decides is what containers get, from a real kubelet and a real container runtime. A runtime that cannot be told
@@ -160,7 +173,7 @@ func TestRealAllocation(t *testing.T) {
 	}
 	node, err := client.CoreV1().Nodes().Get(t.Context(), machine.Name, metav1.GetOptions{})
 	require.NoError(t, err)
-	if runtime := node.Status.NodeInfo.ContainerRuntimeVersion; strings.HasPrefix(runtime, "containerd://1.") && !strings.HasPrefix(runtime, "containerd://1.7.") {
+	if oldContainerd(node) {
 		eventually(t, "a container that cannot be told its GPUs does not start", func() error {
 			events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=GPUsRefused,involvedObject.name=one"})
 			if err == nil && !slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, "cannot be told") }) {
@@ -168,7 +181,7 @@ func TestRealAllocation(t *testing.T) {
 			}
 			return err
 		})
-		t.Logf("%s reads no CDI specifications: containers with GPUs are refused, and what they are given is not tested", runtime)
+		t.Logf("%s reads no CDI specifications: containers with GPUs are refused, and what they are given is not tested", node.Status.NodeInfo.ContainerRuntimeVersion)
 		return
 	}
 	var given []string
@@ -210,6 +223,12 @@ func TestRealAllocation(t *testing.T) {
 	log, err := client.CoreV1().Pods("default").GetLogs("stranger", &corev1.PodLogOptions{}).DoRaw(t.Context())
 	require.NoError(t, err)
 	assert.NotRegexp(t, givenGPUs, string(log))
+}
+
+// oldContainerd tells whether the container runtime of a node cannot be told the GPUs of containers.
+func oldContainerd(node *corev1.Node) bool {
+	runtime := node.Status.NodeInfo.ContainerRuntimeVersion
+	return strings.HasPrefix(runtime, "containerd://1.") && !strings.HasPrefix(runtime, "containerd://1.7.")
 }
 
 // The node agent does not take over while a pod has devices of another plugin, of which nobody knows the GPUs.

@@ -32,6 +32,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode/programs"
 	agent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 )
 
@@ -172,15 +173,19 @@ func (i instance) exec(pod string, command ...string) (string, error) {
 	return output.String(), err
 }
 
-// dumpRealNodes shows the ends of the logs of a failed test's nodes, and the events.
+// dumpRealNodes shows the ends of the logs of a failed test's nodes and node agents, and the events.
 func (i instance) dumpRealNodes() {
 	if !i.t.Failed() {
 		return
 	}
 	nodes, _ := realnode.List(datadir.Dir(i.dir))
+	names := []string{contract.NodeAgentName}
 	for _, node := range nodes {
-		log, _ := os.ReadFile(datadir.Dir(i.dir).Log(node.Name))
-		i.t.Logf("end of the log of %s:\n%s", node.Name, log[max(0, len(log)-4000):])
+		names = append(names, node.Name)
+	}
+	for _, name := range names {
+		log, _ := os.ReadFile(datadir.Dir(i.dir).Log(name))
+		i.t.Logf("end of the log of %s:\n%s", name, log[max(0, len(log)-8000):])
 	}
 	events, err := i.client().CoreV1().Events("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -214,7 +219,7 @@ func (i instance) givenTwoGPUs(client kubernetes.Interface, pod string) error {
 
 func TestRealNodes(t *testing.T) {
 	t.Parallel()
-	if err := realnode.Missing(); err != nil {
+	if _, err := programs.Find(); err != nil {
 		t.Skip(err)
 	}
 	i := newInstance(t)
@@ -332,13 +337,19 @@ func TestRealNodes(t *testing.T) {
 // kubelet is the number of a node's kubelet.
 func (i instance) kubelet(node realnode.Node) int {
 	i.t.Helper()
+	pid := i.programOf(node, "kubelet kubelet ")
+	require.NotZero(i.t, pid, "no kubelet runs on %s", node.Name)
+	return pid
+}
+
+// programOf is the number of a node's process whose command begins so, before the node's directory; 0 when there is none.
+func (i instance) programOf(node realnode.Node, command string) (pid int) {
+	i.t.Helper()
 	for _, thing := range i.left() {
-		var pid int
-		if _, err := fmt.Sscanf(thing, "process %d kubelet kubelet "+node.Dir, &pid); err == nil {
+		if _, err := fmt.Sscanf(thing, "process %d "+command+node.Dir, &pid); err == nil {
 			return pid
 		}
 	}
-	require.Fail(i.t, "no kubelet runs", node.Name)
 	return 0
 }
 

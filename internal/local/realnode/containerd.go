@@ -1,81 +1,16 @@
 package realnode
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"text/template"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode/programs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/registry"
 )
-
-// Packages are the packages of Debian and Ubuntu that real nodes need.
-const Packages = "containerd runc containernetworking-plugins iproute2"
-
-// pluginFolders are where distributions and Kubernetes' documents put network plugins.
-var pluginFolders = []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
-
-// tools are the programs of others that real nodes run.
-type tools struct {
-	containerd string
-	// current means that containerd is of version 2 or later, with another configuration.
-	current bool
-	// plugins is the folder of the network plugins.
-	plugins string
-}
-
-// Missing says what this machine lacks for real nodes; nil when it can run them.
-func Missing() error {
-	_, err := findTools()
-	return err
-}
-
-func findTools() (tools, error) {
-	if os.Geteuid() != 0 {
-		return tools{}, errors.New("real nodes need root: their containers have namespaces and control groups")
-	}
-	var t tools
-	for _, program := range []string{"containerd", "runc", "ip"} {
-		path, err := exec.LookPath(program)
-		if err != nil {
-			return tools{}, fmt.Errorf("real nodes need the program %s: %w; install the packages %s", program, err, Packages)
-		}
-		if program == "containerd" {
-			t.containerd = path
-		}
-	}
-	for _, folder := range pluginFolders {
-		if _, err := os.Stat(filepath.Join(folder, "host-local")); err == nil {
-			t.plugins = folder
-			break
-		}
-	}
-	if t.plugins == "" {
-		return tools{}, fmt.Errorf("real nodes need network plugins in one of %s: install the packages %s", strings.Join(pluginFolders, ", "), Packages)
-	}
-	output, err := exec.Command(t.containerd, "--version").Output()
-	if err != nil {
-		return tools{}, fmt.Errorf("ask containerd for its version: %w", err)
-	}
-	t.current, err = isCurrent(string(output))
-	return t, err
-}
-
-var versionNumber = regexp.MustCompile(`\sv?(\d+)\.\d+\.\d+`)
-
-// isCurrent tells by what containerd --version prints whether it is 2.0 or later.
-func isCurrent(output string) (bool, error) {
-	match := versionNumber.FindStringSubmatch(output)
-	if match == nil {
-		return false, fmt.Errorf("containerd --version prints no version: %q", output)
-	}
-	return match[1] != "1", nil
-}
 
 // containerdTemplate is the configuration of containerd: of version 2 for containerd 1, of
 // version 3 for containerd 2. What an older one does not know (CDI, NRI) it passes over.
@@ -128,15 +63,15 @@ config_path = "{{.Registries}}"
 
 // writeContainerd writes containerd's configuration of a node, with the address of the
 // registry from which it pulls every image.
-func writeContainerd(node Node, t tools, registryAddress string) error {
+func writeContainerd(node Node, with programs.Programs, registryAddress string) error {
 	snapshotter, err := snapshotterOn(node.Dir)
 	if err != nil {
 		return err
 	}
 	var config strings.Builder
 	err = containerdTemplate.Execute(&config, map[string]any{
-		"Current": t.current, "Dir": node.Dir, "Socket": node.containerdSocket(), "NRI": node.NRI(), "CDI": node.CDI(),
-		"Snapshotter": snapshotter, "Pause": registry.PauseImage, "Registries": node.registries(), "Plugins": t.plugins, "Networks": node.networks(),
+		"Current": with.Version.Current(), "Dir": node.Dir, "Socket": node.containerdSocket(), "NRI": node.NRI(), "CDI": node.CDI(),
+		"Snapshotter": snapshotter, "Pause": registry.PauseImage, "Registries": node.registries(), "Plugins": with.Plugins, "Networks": node.networks(),
 	})
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/kubelet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode/programs"
 )
 
 // Command is how the platform calls this program as the first process of a node; the node's
@@ -45,8 +46,8 @@ type Options struct {
 // Nodes are the real nodes of a running platform.
 type Nodes struct {
 	Options
-	tools   tools
-	network netip.Prefix
+	programs programs.Programs
+	network  netip.Prefix
 
 	mu sync.Mutex
 	// chosen are the names of those that are real, or are about to be.
@@ -78,7 +79,7 @@ func Start(ctx context.Context, options Options) (*Nodes, error) {
 	}
 	n := &Nodes{Options: options, chosen: map[string]bool{}, running: map[string]*running{}}
 	var err error
-	if n.tools, err = findTools(); err != nil {
+	if n.programs, err = programs.Find(); err != nil {
 		return nil, err
 	}
 	if err := CheckPath(options.Dir); err != nil {
@@ -168,7 +169,7 @@ func (n *Nodes) start(node Node) error {
 	}
 	spec := process.Spec{
 		Name: node.Name, Path: self, Args: []string{Command, node.Dir}, Dir: node.Dir, Output: log, Isolated: true,
-		Env: []string{"PATH=" + filepath.Dir(n.tools.containerd) + ":" + os.Getenv("PATH"), "HOME=/root"},
+		Env: []string{"PATH=" + filepath.Dir(n.programs.Containerd) + ":" + os.Getenv("PATH"), "HOME=/root"},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Node: node, end: cancel, ended: make(chan struct{}), failed: make(chan int, 1)}
@@ -214,7 +215,7 @@ func (n *Nodes) prepare(node *Node) error {
 		return err
 	}
 	err = errors.Join(
-		writeContainerd(*node, n.tools, n.Registry),
+		writeContainerd(*node, n.programs, n.Registry),
 		writeNetwork(filepath.Join(node.networks(), "10-bridge.conflist"), bridge, n.network, node.slot),
 		ip("address", "replace", node.Address+"/32", "dev", bridge),
 		mountedCgroups.ensure(cgroup))

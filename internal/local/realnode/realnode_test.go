@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/kubelet"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode/programs"
 )
 
 func TestNodesAreFoundInTheirDirectories(t *testing.T) {
@@ -96,32 +97,17 @@ func TestAddressesOfNodes(t *testing.T) {
 	}
 }
 
-func TestVersionOfContainerd(t *testing.T) {
-	for output, want := range map[string]bool{
-		"containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3\n":                         false,
-		"containerd containerd.io v1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da\n":                           false,
-		"containerd github.com/containerd/containerd/v2 v2.2.0 1c4457e00facac03ce1d75f7b6777a7a851e5c41\n":      true,
-		"containerd github.com/containerd/containerd/v2 2.1.4 75cb2b7193e4e490e9fbdc236c0e811ccaba3376 extra\n": true,
-	} {
-		got, err := isCurrent(output)
-		require.NoError(t, err)
-		assert.Equal(t, want, got, output)
-	}
-	_, err := isCurrent("no idea")
-	require.Error(t, err)
-}
-
 func TestConfigurationOfContainerd(t *testing.T) {
 	for _, c := range []struct {
-		tools tools
-		want  []string
-		not   string
+		programs programs.Programs
+		want     []string
+		not      string
 	}{
-		{tools{plugins: "/usr/lib/cni"}, []string{"version = 2\n", `sandbox_image = "local.gpuplan.dev/pause:1"`, `bin_dir = "/usr/lib/cni"`}, "cri.v1.runtime"},
-		{tools{plugins: "/opt/cni/bin", current: true}, []string{"version = 3\n", `sandbox = "local.gpuplan.dev/pause:1"`, `bin_dirs = ["/opt/cni/bin"]`}, "grpc.v1.cri"},
+		{programs.Programs{Plugins: "/usr/lib/cni"}, []string{"version = 2\n", `sandbox_image = "local.gpuplan.dev/pause:1"`, `bin_dir = "/usr/lib/cni"`}, "cri.v1.runtime"},
+		{programs.Programs{Plugins: "/opt/cni/bin", Version: programs.Version{Major: 2}}, []string{"version = 3\n", `sandbox = "local.gpuplan.dev/pause:1"`, `bin_dirs = ["/opt/cni/bin"]`}, "grpc.v1.cri"},
 	} {
 		node := Node{Dir: t.TempDir()}
-		require.NoError(t, writeContainerd(node, c.tools, "127.0.0.1:5000"))
+		require.NoError(t, writeContainerd(node, c.programs, "127.0.0.1:5000"))
 		config, err := os.ReadFile(node.containerdConfig())
 		require.NoError(t, err)
 		for _, want := range append(c.want, "restrict_oom_score_adj = true", `cdi_spec_dirs = ["`+node.CDI()+`"]`, `config_path = "`+node.registries()+`"`) {

@@ -99,7 +99,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.pods = followed
 	go a.confirmer.run(ctx)
-	a.runtime = &nri.Plugin{Socket: a.NRI, Root: a.Root, Create: a.created, Log: a.Log}
+	a.runtime = &nri.Plugin{Socket: a.NRI, Root: a.Root, Create: a.created, Found: a.found, Log: a.Log}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch the kubelet's folder of device plugins: %w", err)

@@ -67,6 +67,29 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error)
 	return edits, nil
 }
 
+// found confirms what containers have that were created when no agent could say so: the one before had told the runtime their GPUs, and ended.
+func (a *Agent) found(ctx context.Context, containers []nri.Container) {
+	for _, c := range containers {
+		told, ours := c.Getenv(contract.GivenGPUsEnv)
+		if !ours || told == contract.NoGPUs {
+			continue
+		}
+		pod, err := a.pods.of(ctx, c.Pod, c.PodUID)
+		if err != nil {
+			continue // it is gone, or the next agent finds it
+		}
+		resource, _ := gpuResource(pod, c.Name)
+		if _, known := a.confirmer.of(pod).Containers[c.Name]; known || resource == "" {
+			continue
+		}
+		given := contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: strings.Split(told, ",")}
+		if part, err := a.partOf(pod, c.Name, resource, nil); err == nil && len(part.Shares) == len(given.GPUs) {
+			given.Shares, given.Unenforced = part.Shares, a.Enforcer == nil
+		}
+		a.confirm(pod, c.Name, given)
+	}
+}
+
 // verify holds the GPUs that a container was told against the pod's record, and returns what it is given, with what is
 // missing for that.
 func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, c nri.Container, resource string, plainInit bool) (given contract.ConfirmedContainer, missing cdi.Edits, err error) {

@@ -64,6 +64,30 @@ func (w *world) askedBy() (ask func(pod *corev1.Pod, container, told string, pen
 	}, r
 }
 
+// An agent that is killed after it has told the runtime the GPUs of a container has not confirmed them: the next one does.
+func TestContainersOfTheAgentBefore(t *testing.T) {
+	w := newWorld(t, "core_mem")
+	record := &contract.Allocation{Node: nodeName, Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 6, CorePercent: 30}}}
+	p := w.pod("p", record, container("a", amounts{contract.ResourceGPUMemory: 2, contract.ResourceCorePercent: 10}), container("b", amounts{contract.ResourceGPUMemory: 4, contract.ResourceCorePercent: 20}), container("none", nil))
+	r := nritest.New(t)
+	sandbox := &api.PodSandbox{Namespace: p.Namespace, Name: p.Name, Uid: string(p.UID)}
+	for name, told := range map[string]string{"a": "GPU-1", "b": "none", "none": "GPU-1"} {
+		r.Has(sandbox, &api.Container{Name: name, Env: []string{contract.GivenGPUsEnv + "=" + told}})
+	}
+	r.Has(&api.PodSandbox{Namespace: "default", Name: "gone", Uid: "gone"}, &api.Container{Name: "main", Env: []string{contract.GivenGPUsEnv + "=GPU-1"}})
+	r.Start()
+	w.kubelet.start()
+	w.run(func(a *Agent) { a.NRI = r.Socket })
+	w.confirmed("p", "a", contract.ConfirmedContainer{
+		Way: contract.WayCDI, GPUs: []string{"GPU-1"}, Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 2, CorePercent: 10}}, Unenforced: true,
+	})
+	live, err := w.client.Typed.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+	require.NoError(t, err)
+	confirmation, _, err := contract.ConfirmationFrom(live.Annotations)
+	require.NoError(t, err)
+	assert.Len(t, confirmation.Containers, 1, "%+v", confirmation)
+}
+
 // An init container in a pod of which no container asks for GPUs is none that the kubelet lists; the runtime knows it.
 func TestRuntimeTellsWhoTheKubeletDoesNot(t *testing.T) {
 	w := newWorld(t, "topology")
@@ -210,6 +234,9 @@ func TestRuntimeInModeDefault(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = ask(p, "main", "none", false)
 	require.ErrorContains(t, err, "the container runtime does not read CDI specifications")
+	require.Eventually(t, func() bool { // the agent's watch has the pod
+		return slices.ContainsFunc(w.agent.pods.list(), func(known *corev1.Pod) bool { return known.Name == p.Name })
+	}, 20*time.Second, time.Millisecond)
 	other := w.pod("other", nil, container("main", amounts{contract.ResourceDefaultGPU: 1}))
 	_, _, err = ask(other, "main", "GPU-3", false)
 	require.ErrorContains(t, err, "GPU 3 GPU-3 is of pod default/p, too")

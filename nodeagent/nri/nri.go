@@ -33,7 +33,7 @@ const (
 	answerTimeout = 1500 * time.Millisecond
 )
 
-// Container is what the runtime tells about a container that it is about to create.
+// Container is what the runtime tells about a container.
 type Container struct {
 	Pod    types.NamespacedName
 	PodUID types.UID
@@ -62,7 +62,9 @@ type Plugin struct {
 	// Create returns what a container gets beside what it has, nil for nothing; with an error the container is not
 	// created, and the pod's events have it. When it has not answered in time, its context has ended, and the container is not created.
 	Create func(context.Context, Container) (cdi.Edits, error)
-	Log    *slog.Logger
+	// Found takes in the containers that the runtime has when it begins to ask.
+	Found func(context.Context, []Container)
+	Log   *slog.Logger
 
 	asked atomic.Bool
 }
@@ -125,20 +127,36 @@ func (p *Plugin) connect(ctx context.Context) error {
 	}
 }
 
-// Synchronize is called by the runtime once it asks the plugin; what runs already stays as it is.
-func (p *Plugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+// Synchronize is called by the runtime once it asks the plugin; what runs already stays as it is. The runtime does not wait for [Plugin.Found].
+func (p *Plugin) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.Log.Info("the container runtime asks about containers", "socket", p.Socket)
 	p.asked.Store(true)
+	sandboxes := map[string]*api.PodSandbox{}
+	for _, pod := range pods {
+		sandboxes[pod.GetId()] = pod
+	}
+	var found []Container
+	for _, c := range containers {
+		if pod := sandboxes[c.GetPodSandboxId()]; pod != nil {
+			found = append(found, containerOf(pod, c))
+		}
+	}
+	go p.Found(context.WithoutCancel(ctx), found)
 	return nil, nil
+}
+
+func containerOf(pod *api.PodSandbox, c *api.Container) Container {
+	return Container{
+		Pod: types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}, PodUID: types.UID(pod.GetUid()),
+		Name: c.GetName(), Env: c.GetEnv(),
+		Pending: slices.ContainsFunc(c.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == cdi.PendingPath }),
+	}
 }
 
 // CreateContainer is called by the runtime before it creates a container.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	pending := slices.ContainsFunc(c.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == cdi.PendingPath })
-	edits, err := p.create(ctx, Container{
-		Pod: types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}, PodUID: types.UID(pod.GetUid()),
-		Name: c.GetName(), Env: c.GetEnv(), Pending: pending,
-	})
+	asked := containerOf(pod, c)
+	edits, err := p.create(ctx, asked)
 	if err != nil || edits == nil {
 		return nil, nil, err
 	}
@@ -146,7 +164,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	if err != nil {
 		return nil, nil, err
 	}
-	if pending {
+	if asked.Pending {
 		change.RemoveMount(cdi.PendingPath)
 	}
 	return change, nil, nil

@@ -23,7 +23,7 @@ import (
 func start(t *testing.T, r *nritest.Runtime, create func(context.Context, Container) (cdi.Edits, error)) (*Plugin, func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Plugin{Socket: r.Socket, Root: "/", Create: create, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	p := &Plugin{Socket: r.Socket, Root: "/", Create: create, Found: func(context.Context, []Container) {}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

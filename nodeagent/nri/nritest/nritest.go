@@ -30,6 +30,7 @@ type Runtime struct {
 	trunks   []net.Conn
 	stuck    bool
 	refuses  error
+	has      *api.SynchronizeRequest
 }
 
 // New makes a runtime that is not started yet.
@@ -37,7 +38,7 @@ func New(t *testing.T) *Runtime {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "nri") //nolint:usetesting // t.TempDir is too long for a socket
 	require.NoError(t, err)
-	r := &Runtime{t: t, Socket: filepath.Join(dir, "nri.sock"), Registered: make(chan string, 10), Plugins: make(chan api.PluginService, 10)}
+	r := &Runtime{t: t, has: &api.SynchronizeRequest{}, Socket: filepath.Join(dir, "nri.sock"), Registered: make(chan string, 10), Plugins: make(chan api.PluginService, 10)}
 	t.Cleanup(func() {
 		r.Stop()
 		_ = os.RemoveAll(dir)
@@ -50,6 +51,15 @@ func (r *Runtime) Behave(stuck bool, refuses error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stuck, r.refuses = stuck, refuses
+}
+
+// Has gives it a container of a pod that it has created before a plugin comes.
+func (r *Runtime) Has(pod *api.PodSandbox, container *api.Container) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pod.Id = pod.GetUid()
+	container.PodSandboxId = pod.GetId()
+	r.has.Pods, r.has.Containers = append(r.has.Pods, pod), append(r.has.Containers, container)
 }
 
 // Connections counts the plugins that have connected since it was started.
@@ -151,7 +161,10 @@ func (c *connection) configure() {
 	if mask := api.EventMask(answer.Events); !mask.IsSet(api.Event_CREATE_CONTAINER) {
 		return
 	}
-	if _, err := c.plugin.Synchronize(ctx, &api.SynchronizeRequest{}); err != nil {
+	c.mu.Lock()
+	has := c.has
+	c.mu.Unlock()
+	if _, err := c.plugin.Synchronize(ctx, has); err != nil {
 		return
 	}
 	c.Plugins <- c.plugin

@@ -375,9 +375,9 @@ func (c *churn) has(pod corev1.Pod) (containers int, err error) {
 			require.Contains(c.t, slices.Concat(indexes(record), nil), gpu, "%s", what)
 		}
 		confirmed, ok := confirmation.Containers[container.Name]
-		if plainInit && !ok && len(given) > 0 && c.restarts["agent"] > 0 {
+		if plainInit && !ok && len(given) > 0 && c.restarts["agent"]+c.restarts["containerd"] > 0 {
 			peak = true
-			continue // it had ended before the next agent came, which the runtime does not tell of it
+			continue // it was made while either was away, and had ended when both were back: the runtime tells of those that run
 		}
 		if !slices.Equal(confirmed.GPUs, given) {
 			return 0, fmt.Errorf("%s; confirmed %+v", what, confirmed) // it is confirmed after the container was made

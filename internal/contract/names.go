@@ -235,6 +235,13 @@ const (
 	JobSetVersion        = "v1alpha2"
 	JobSetKind           = "JobSet"
 	JobSetResource       = "jobsets"
+	// Kubeflow Trainer's kinds: a job, and the template of the JobSet that it becomes.
+	TrainerGroup            = "trainer.kubeflow.org"
+	TrainerVersion          = "v1alpha1"
+	TrainJobKind            = "TrainJob"
+	TrainJobResource        = "trainjobs"
+	TrainingRuntimeKind     = "TrainingRuntime"
+	TrainingRuntimeResource = "trainingruntimes"
 	// Labels that the controller of JobSets gives to pods: the name of the JobSet, that of its part which is
 	// their role, into how many Jobs that is divided, and which of these it is.
 	JobSetNameLabel            = "jobset.sigs.k8s.io/jobset-name"

@@ -50,6 +50,8 @@ func QueueUnitName(kind, job string) string {
 		return job + "-mpi-qu"
 	case JobSetKind:
 		return job + "-js-qu"
+	case TrainJobKind:
+		return job + "-tj-qu"
 	}
 	return job
 }

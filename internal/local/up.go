@@ -46,6 +46,8 @@ type upOptions struct {
 	emulated string
 	// mpiOperator means that MPIJobs are those of the MPI operator.
 	mpiOperator bool
+	// trainer means that TrainJobs are served.
+	trainer bool
 	// apiServer is a kube-apiserver program, "" for the built-in one.
 	apiServer string
 }
@@ -57,6 +59,7 @@ func (o *upOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.apiServer, "kube-apiserver", "", "kube-apiserver `program`, of another version for example; empty: the built-in one")
 	flags.IntVar(&o.realNodes, "real-nodes", 0, "`number` of nodes of pools that have a real kubelet and containers, the first that are made; needs root and containerd")
 	flags.BoolVar(&o.mpiOperator, "mpi-operator", false, "MPIJobs are v2beta1, run by the MPI operator, in place of v1 and v1alpha1; the data directory cannot change from one to the other")
+	flags.BoolVar(&o.trainer, "trainer", false, "serve TrainJobs, run by Kubeflow Trainer")
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
@@ -158,7 +161,8 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", folder,
 		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort),
 		"--emulated-version", options.emulated, "--kube-apiserver", options.apiServer,
-		"--real-nodes", strconv.Itoa(options.realNodes), "--mpi-operator="+strconv.FormatBool(options.mpiOperator))
+		"--real-nodes", strconv.Itoa(options.realNodes), "--mpi-operator="+strconv.FormatBool(options.mpiOperator),
+		"--trainer="+strconv.FormatBool(options.trainer))
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
@@ -181,7 +185,7 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 	}
 	err := server.Run(ctx, server.Options{
 		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort, RealNodes: options.realNodes,
-		EmulatedVersion: options.emulated, APIServer: options.apiServer, MPIOperator: options.mpiOperator,
+		EmulatedVersion: options.emulated, APIServer: options.apiServer, MPIOperator: options.mpiOperator, Trainer: options.trainer,
 	}, steps.NewRecorder(report))
 	if err != nil && ctx.Err() != nil {
 		os.Exit(exitStopped)

@@ -20,13 +20,16 @@ import (
 // establishedTimeout bounds the wait for the API server to serve the CRDs.
 const establishedTimeout = 60 * time.Second
 
-// mpiOperatorCRDs is the folder below that of the CRDs with the MPI operator's of MPIJob, which has the name of
-// the training operator's.
-const mpiOperatorCRDs = "mpi-operator"
+// Folders below that of the CRDs: with the MPI operator's of MPIJob, which has the name of the training operator's,
+// and with those of Kubeflow Trainer.
+const (
+	mpiOperatorCRDs = "mpi-operator"
+	trainerCRDs     = "trainer"
+)
 
 // installCRDs applies every CRD in dir and waits until the API server serves it. That of MPIJob is the MPI operator's
 // or the training operator's with v1alpha1 beside it.
-func installCRDs(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, dir string, mpiOperator bool) error {
+func installCRDs(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, dir string, mpiOperator, trainer bool) error {
 	if dir == "" {
 		exe, err := os.Executable()
 		if err != nil {
@@ -40,6 +43,13 @@ func installCRDs(ctx context.Context, cfg *rest.Config, scheme *runtime.Scheme, 
 	}
 	if len(files) == 0 {
 		return fmt.Errorf("no CRDs in %s; run `make build`, or name their folder with --crd-dir", dir)
+	}
+	if trainer {
+		own, err := filepath.Glob(filepath.Join(dir, trainerCRDs, "*.yaml"))
+		if err != nil || len(own) == 0 {
+			return fmt.Errorf("no CRDs of Kubeflow Trainer in %s; run `make build`", filepath.Join(dir, trainerCRDs))
+		}
+		files = append(files, own...)
 	}
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {

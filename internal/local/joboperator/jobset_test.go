@@ -24,6 +24,7 @@ func TestWebhookTakesJobSetsOfTheProvider(t *testing.T) {
 			if err := yaml.UnmarshalStrict(text, set); err != nil {
 				t.Fatal(err)
 			}
+			fill(set)
 			hook, err := webhooks.NewJobSetWebhook(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -50,5 +51,12 @@ func TestWebhookTakesJobSetsOfTheProvider(t *testing.T) {
 				t.Error("labels of pods that run can be changed: write them in place")
 			}
 		})
+	}
+}
+
+// fill writes into a JobSet what the API server does, by the defaults of its CRD.
+func fill(set *jobset.JobSet) {
+	for i := range set.Spec.ReplicatedJobs {
+		set.Spec.ReplicatedJobs[i].GroupName = "default"
 	}
 }

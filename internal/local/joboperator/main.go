@@ -1,7 +1,7 @@
 // Command gpuplan-joboperator runs the Kubeflow training operator's controllers
 // for PyTorchJob and MPIJob (v1) against the local platform, one of its own for
 // MPIJob v1alpha1, and JobSet's. In place of both for MPIJobs it can run the MPI operator's
-// (v2beta1). It opens no port, has no webhooks, and stops on SIGTERM.
+// (v2beta1), and it can run Kubeflow Trainer's of TrainJobs. It opens no port, has no webhooks, and stops on SIGTERM.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	trainerv1alpha1 "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	kubeflowv1 "github.com/kubeflow/training-operator/pkg/apis/kubeflow.org/v1"
 	"github.com/kubeflow/training-operator/pkg/config"
 	controllerv1 "github.com/kubeflow/training-operator/pkg/controller.v1"
@@ -40,19 +41,20 @@ func main() {
 	kubeconfig := flags.String("kubeconfig", "", "path of the kubeconfig of the control plane to serve (required)")
 	crdDir := flags.String("crd-dir", "", "folder with the CRDs of the jobs; by default crds beside this program")
 	mpiOperator := flags.Bool("mpi-operator", false, "run MPIJobs by the MPI operator (v2beta1) in place of the training operator (v1, v1alpha1), which one cluster cannot have both")
+	trainer := flags.Bool("trainer", false, "run TrainJobs by Kubeflow Trainer")
 	gangScheduler := flags.String("gang-scheduler-name", "", "scheduler that gangs are handed to by PodGroups; empty: gangs are marked by pod labels alone")
 	// ExitOnError: Parse does not return an error.
 	_ = flags.Parse(os.Args[1:])
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *crdDir, *gangScheduler, *mpiOperator); err != nil {
+	if err := run(ctx, *kubeconfig, *crdDir, *gangScheduler, *mpiOperator, *trainer); err != nil {
 		fmt.Fprintln(os.Stderr, "gpuplan-joboperator:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string, mpiOperator bool) error {
+func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string, mpiOperator, trainer bool) error {
 	ctrl.SetLogger(zap.New())
 	if kubeconfig == "" {
 		return fmt.Errorf("--kubeconfig is required")
@@ -65,13 +67,13 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string, mpiOpera
 
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kubeflowv1.AddToScheme, podgroupv1alpha1.AddToScheme, jobset.AddToScheme,
+		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, kubeflowv1.AddToScheme, podgroupv1alpha1.AddToScheme, jobset.AddToScheme, trainerv1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return fmt.Errorf("build scheme: %w", err)
 		}
 	}
-	if err := installCRDs(ctx, cfg, scheme, crdDir, mpiOperator); err != nil {
+	if err := installCRDs(ctx, cfg, scheme, crdDir, mpiOperator, trainer); err != nil {
 		return err
 	}
 
@@ -103,7 +105,7 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string, mpiOpera
 		return fmt.Errorf("set up controller of PyTorchJob: %w", err)
 	}
 	if mpiOperator {
-		err = setUpMPIOperator(mgr, workers)
+		err = setUpMPIOperator(ctx, mgr, workers)
 	} else if err = controllerv1.SupportedSchemeReconciler[kubeflowv1.MPIJobKind](mgr, gang, workers); err == nil {
 		err = mpialpha.SetUp(mgr)
 	}
@@ -112,6 +114,11 @@ func run(ctx context.Context, kubeconfig, crdDir, gangScheduler string, mpiOpera
 	}
 	if err := setUpJobSets(ctx, mgr); err != nil {
 		return fmt.Errorf("set up controller of JobSet: %w", err)
+	}
+	if trainer {
+		if err := setUpTrainer(ctx, mgr, workers); err != nil {
+			return fmt.Errorf("set up controllers of TrainJob: %w", err)
+		}
 	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("run controllers: %w", err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kubeflow/mpi-operator/cmd/mpi-operator/app/options"
 	clientset "github.com/kubeflow/mpi-operator/pkg/client/clientset/versioned"
 	mpiinformers "github.com/kubeflow/mpi-operator/pkg/client/informers/externalversions"
 	mpicontroller "github.com/kubeflow/mpi-operator/pkg/controller"
@@ -16,7 +17,7 @@ import (
 
 // setUpMPIOperator adds the MPI operator's controller of MPIJob v2beta1 to a manager. It has clients and caches of
 // its own, and makes no PodGroups.
-func setUpMPIOperator(mgr ctrl.Manager, workers int) error {
+func setUpMPIOperator(ctx context.Context, mgr ctrl.Manager, workers int) error {
 	kube, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
 		return err
@@ -27,9 +28,9 @@ func setUpMPIOperator(mgr ctrl.Manager, workers int) error {
 	}
 	const resync = 10 * time.Hour
 	core, own := informers.NewSharedInformerFactory(kube, resync), mpiinformers.NewSharedInformerFactory(jobs, resync)
-	controller, err := mpicontroller.NewMPIJobController(kube, jobs, nil, nil,
+	controller, err := mpicontroller.NewMPIJobController(ctx, kube, jobs, nil, nil,
 		core.Core().V1().ConfigMaps(), core.Core().V1().Secrets(), core.Core().V1().Services(), core.Batch().V1().Jobs(),
-		core.Core().V1().Pods(), core.Scheduling().V1().PriorityClasses(), own.Kubeflow().V2beta1().MPIJobs(), "", "")
+		core.Core().V1().Pods(), core.Scheduling().V1().PriorityClasses(), own.Kubeflow().V2beta1().MPIJobs(), &options.ServerOption{ControllerRateLimit: 10, ControllerBurst: 100})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (s *server) startJobOperator(ctx context.Context) error {
 		defer close(stopped)
 		spec := process.Spec{
 			Name: jobOperator, Path: program, Dir: s.Dir.Run(), Output: log,
-			Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.MainCluster), "--mpi-operator=" + strconv.FormatBool(s.MPIOperator)},
+			Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.MainCluster), "--mpi-operator=" + strconv.FormatBool(s.MPIOperator), "--trainer=" + strconv.FormatBool(s.Trainer)},
 		}
 		s.processes.Keep(runCtx,
 			func() time.Duration { return jobOperatorGrace },
@@ -70,7 +70,7 @@ func (s *server) startJobOperator(ctx context.Context) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		if served(client, s.MPIOperator) {
+		if served(client, s.MPIOperator, s.Trainer) {
 			return nil
 		}
 		select {
@@ -84,13 +84,17 @@ func (s *server) startJobOperator(ctx context.Context) error {
 }
 
 // served tells whether the API server serves the kinds of jobs.
-func served(client discovery.DiscoveryInterface, mpiOperator bool) bool {
+func served(client discovery.DiscoveryInterface, mpiOperator, trainer bool) bool {
 	mpi := contract.KubeflowVersion
 	if mpiOperator {
 		mpi = contract.MPIOperatorVersion
 	}
-	for kind, version := range map[string]string{contract.PyTorchJobKind: contract.KubeflowVersion, contract.MPIJobKind: mpi} {
-		list, err := client.ServerResourcesForGroupVersion(contract.KubeflowGroup + "/" + version)
+	kinds := map[string]string{contract.PyTorchJobKind: contract.KubeflowGroup + "/" + contract.KubeflowVersion, contract.MPIJobKind: contract.KubeflowGroup + "/" + mpi}
+	if trainer {
+		kinds[contract.TrainJobKind] = contract.TrainerGroup + "/" + contract.TrainerVersion
+	}
+	for kind, version := range kinds {
+		list, err := client.ServerResourcesForGroupVersion(version)
 		if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == kind }) {
 			return false
 		}

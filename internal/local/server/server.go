@@ -50,6 +50,8 @@ type Options struct {
 	APIServer string
 	// MPIOperator has MPIJobs run by the MPI operator, in v2beta1, in place of the training operator.
 	MPIOperator bool
+	// Trainer has TrainJobs served, and run by Kubeflow Trainer.
+	Trainer bool
 }
 
 // server is the platform while it runs.

@@ -197,7 +197,7 @@ func HoldField(obj *unstructured.Unstructured) []string {
 	if Alpha(obj) {
 		return []string{"metadata", "annotations", contract.SuspendAnnotation}
 	}
-	if isBatch(obj) || isJobSet(obj) {
+	if isBatch(obj) || isJobSet(obj) || isTrainJob(obj) {
 		return []string{"spec", "suspend"}
 	}
 	return []string{"spec", "runPolicy", "suspend"}

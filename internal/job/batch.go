@@ -199,6 +199,8 @@ func Keep(rendered, live *unstructured.Unstructured) error {
 	switch {
 	case isJobSet(rendered):
 		return keepJobSet(rendered, live)
+	case isTrainJob(rendered):
+		return keepTrainJob(rendered, live)
 	case VersionOf(rendered) == contract.MPIOperatorVersion:
 		return keepOperator(rendered, live)
 	case !isBatch(rendered):
@@ -242,6 +244,9 @@ func isBatch(obj *unstructured.Unstructured) bool {
 // Foreign says why an object cannot be described as a job of ours, "" when it can: of Jobs and JobSets only those of
 // which each index is one pod, all at once, and that are nobody's part can.
 func Foreign(obj *unstructured.Unstructured) string {
+	if isTrainJob(obj) {
+		return foreignTrainJob(obj)
+	}
 	if !isBatch(obj) && !isJobSet(obj) {
 		return ""
 	}
@@ -262,8 +267,14 @@ func Foreign(obj *unstructured.Unstructured) string {
 }
 
 // Clashes reports whether the pods of an object could not be told from those of a job of its name and
-// another framework. Those of a Job or a JobSet that is no gang can.
+// another framework. Those of a Job, a JobSet or a TrainJob of ours that is no gang can.
 func Clashes(obj *unstructured.Unstructured) bool {
+	if isTrainJob(obj) {
+		if foreignTrainJob(obj) != "" {
+			return true // what its pods are is not known
+		}
+		obj = asJobSet(obj)
+	}
 	if isJobSet(obj) {
 		return slices.ContainsFunc(jobSetRoles(obj), func(role map[string]any) bool {
 			labels, _, _ := unstructured.NestedStringMap(role, "template", "spec", "template", "metadata", "labels")
@@ -283,15 +294,15 @@ func joins(labels map[string]string, job string) bool {
 
 // checkBatch holds the rules of Jobs, and of those of a JobSet.
 func (s Spec) checkBatch(add report) {
-	if s.Framework != Batch && s.Framework != JobSet {
+	if s.Framework != Batch && !s.Framework.AsJobSet() {
 		return
 	}
 	if s.RestartPolicy != "" && s.RestartPolicy != string(corev1.RestartPolicyNever) && s.RestartPolicy != string(corev1.RestartPolicyOnFailure) {
 		add("", "restart_policy", "%q is not possible with framework %q: use \"Never\" or \"OnFailure\"", s.RestartPolicy, s.Framework)
 	}
 	switch {
-	case s.Framework == JobSet && s.CleanPodPolicy != "" && s.CleanPodPolicy != "Running":
-		add("", "clean_pod_policy", "a JobSet that has finished keeps the pods of what has finished, and no others: leave clean_pod_policy out with framework %q, and set ttl_seconds_after_finished", JobSet)
+	case s.Framework.AsJobSet() && s.CleanPodPolicy != "" && s.CleanPodPolicy != "Running":
+		add("", "clean_pod_policy", "a JobSet that has finished keeps the pods of what has finished, and no others: leave clean_pod_policy out with framework %q", s.Framework)
 	case s.Framework == Batch && s.CleanPodPolicy != "" && s.CleanPodPolicy != "None":
 		add("", "clean_pod_policy", "a Job keeps its pods until it is deleted: leave clean_pod_policy out with framework %q, and set ttl_seconds_after_finished", Batch)
 	}

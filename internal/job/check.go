@@ -37,7 +37,7 @@ func (s Spec) Check() []Problem {
 	}
 	for _, name := range s.RoleNames() {
 		if name == "" {
-			if s.Framework == JobSet {
+			if s.Framework.AsJobSet() {
 				add("", "roles", "a role has no name")
 			} else {
 				add("", "roles", "a role has no name: framework %q has the roles %s", s.Framework, strings.Join(s.Framework.Roles(), " and "))
@@ -71,7 +71,7 @@ func (s Spec) checkJob(add report) {
 	if len(s.Roles) == 0 && s.Framework == PyTorch {
 		add("", "roles", "framework %q needs the role %q or %q", s.Framework, contract.ReplicaMaster, contract.ReplicaWorker)
 	}
-	if len(s.Roles) == 0 && s.Framework == JobSet {
+	if len(s.Roles) == 0 && s.Framework.AsJobSet() {
 		add("", "roles", "framework %q needs a role, such as %q", s.Framework, contract.ReplicaWorker)
 	}
 	if trains := slices.ContainsFunc(slices.Collect(maps.Values(s.Roles)), Role.asksForGPUs); len(s.Roles) > 0 && !trains {
@@ -94,6 +94,7 @@ func (s Spec) checkJob(add report) {
 	s.checkMPI(add)
 	s.checkBatch(add)
 	s.checkJobSet(add)
+	s.checkTrainJob(add)
 	if !s.Gang && s.Mode == Topology && s.Members() > 1 {
 		add("", "gang", "mode %q places all members together, so they are a gang: leave gang enabled, or use mode %q", Topology, Default)
 	}
@@ -120,7 +121,7 @@ func (s Spec) checkName(add report) {
 	for _, text := range faults(s.Name) {
 		add("", "name", "%q cannot be the name of a job: %s", short(s.Name), text)
 	}
-	if s.Framework == JobSet {
+	if s.Framework.AsJobSet() {
 		for _, role := range s.RoleNames() {
 			for _, text := range validation.IsDNS1123Label(role) {
 				if role != "" {
@@ -142,7 +143,7 @@ const chance = "-abcde"
 func (s Spec) checkProcesses(add report) {
 	switch n, err := strconv.Atoi(s.ProcessesPerNode); {
 	case s.ProcessesPerNode == "":
-	case s.Framework == Batch || s.Framework == JobSet:
+	case s.Framework == Batch || s.Framework.AsJobSet():
 		add("", "nproc_per_node", "nothing starts processes for framework %q but its command: leave nproc_per_node out", s.Framework)
 	case s.Framework == MPI:
 		add("", "nproc_per_node", "mpirun starts the processes of framework %q, as its command says: leave nproc_per_node out", MPI)
@@ -268,7 +269,7 @@ func (s Spec) longestPod() string {
 	longest := ""
 	for _, name := range slices.DeleteFunc(s.RoleNames(), func(name string) bool { return !s.Framework.Has(name) }) {
 		pod := s.Name + "-" + MemberName(name, last(name))
-		if s.Framework == JobSet {
+		if s.Framework.AsJobSet() {
 			pod = objectName(s.Name, name, 0) + "-" + strconv.Itoa(last(name)) + chance
 		}
 		if len(pod) > len(longest) {
@@ -280,7 +281,7 @@ func (s Spec) longestPod() string {
 
 func (s Spec) checkRole(name string, add report) {
 	r := s.Roles[name]
-	leading := s.Framework != JobSet && name != contract.ReplicaWorker
+	leading := !s.Framework.AsJobSet() && name != contract.ReplicaWorker
 	switch {
 	case r.Replicas < 1:
 		add(name, "replicas", "a role has at least 1 replica, not %d: leave the role out instead", r.Replicas)

@@ -1,5 +1,5 @@
 // Package job describes a training job, renders it as the object of the Kubeflow
-// training operator that runs it, as a Job of Kubernetes, or as a JobSet, and predicts the pods that
+// training operator that runs it, as a Job of Kubernetes, as a JobSet, or as a TrainJob, and predicts the pods that
 // are made of that object. The plan therefore gives the planner the same pods that the
 // scheduler sees later.
 //
@@ -28,12 +28,17 @@ const (
 	PyTorch Framework = "pytorch" // PyTorchJob kubeflow.org/v1: master, worker
 	MPI     Framework = "mpi"     // MPIJob kubeflow.org/v1, v2beta1 or v1alpha1: launcher, worker
 	JobSet  Framework = "jobset"  // JobSet jobset.x-k8s.io/v1alpha2: roles of any name
-	Batch   Framework = "batch"   // Job batch/v1: worker
+	// TrainJob is one of trainer.kubeflow.org/v1alpha1, which becomes a JobSet.
+	TrainJob Framework = "trainjob"
+	Batch    Framework = "batch" // Job batch/v1: worker
 )
 
 // Frameworks returns all frameworks, those of operators first: who looks for a job by its name may
 // find a Job of that name which has nothing to do with it.
-func Frameworks() []Framework { return []Framework{MPI, PyTorch, JobSet, Batch} }
+func Frameworks() []Framework { return []Framework{MPI, PyTorch, TrainJob, JobSet, Batch} }
+
+// AsJobSet reports whether the framework's jobs run as a JobSet.
+func (f Framework) AsJobSet() bool { return f == JobSet || f == TrainJob }
 
 // Roles returns the roles that the framework knows, the leading one first; none where a job has roles of
 // any name.
@@ -43,14 +48,14 @@ func (f Framework) Roles() []string {
 		return []string{contract.ReplicaLauncher, contract.ReplicaWorker}
 	case Batch:
 		return []string{contract.ReplicaWorker}
-	case JobSet:
+	case JobSet, TrainJob:
 		return nil
 	}
 	return []string{contract.ReplicaMaster, contract.ReplicaWorker}
 }
 
 // Has reports whether a job of the framework can have a role of this name.
-func (f Framework) Has(role string) bool { return f == JobSet || slices.Contains(f.Roles(), role) }
+func (f Framework) Has(role string) bool { return f.AsJobSet() || slices.Contains(f.Roles(), role) }
 
 // Mode is how the members of a job ask for GPUs.
 type Mode string
@@ -223,7 +228,7 @@ func (s Spec) Complete() Spec {
 	}
 	if s.CleanPodPolicy == "" {
 		s.CleanPodPolicy = "None"
-		if s.Framework == JobSet {
+		if s.Framework.AsJobSet() {
 			s.CleanPodPolicy = "Running" // which is what its controller does
 		}
 	}

@@ -179,8 +179,22 @@ func jobSetGang() Spec {
 	return s
 }
 
+// trainJobPlain is a TrainJob of two roles that have nothing else.
+func trainJobPlain() Spec {
+	s := jobSetPlain()
+	s.Framework = TrainJob
+	return s
+}
+
+// trainJobGang is a gang that sets all that a TrainJob has.
+func trainJobGang() Spec {
+	s := jobSetGang()
+	s.Framework, s.TTLSecondsAfterFinished = TrainJob, nil
+	return s
+}
+
 func TestRenderAndPods(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "mpi-operator": byOperator(), "mpi-operator-shared": byOperatorShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "mpi-operator": byOperator(), "mpi-operator-shared": byOperatorShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang(), "trainjob": trainJobPlain(), "trainjob-gang": trainJobGang()} {
 		t.Run(name, func(t *testing.T) {
 			assert.Empty(t, spec.Check())
 			obj, err := spec.Render()
@@ -195,7 +209,7 @@ func TestRenderAndPods(t *testing.T) {
 }
 
 func TestParseIsTheInverseOfRender(t *testing.T) {
-	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "mpi-operator": byOperator(), "mpi-operator-shared": byOperatorShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang()} {
+	for name, spec := range map[string]Spec{"vgg16": vgg16(), "dist-nccl": distNCCL(), "shared": shared(), "plain": plain(), "queued": queued(), "alpha": alpha(), "alpha-shared": alphaShared(), "mpi-operator": byOperator(), "mpi-operator-shared": byOperatorShared(), "batch": batch(), "batch-gang": batchGang(), "jobset": jobSetPlain(), "jobset-gang": jobSetGang(), "trainjob": trainJobPlain(), "trainjob-gang": trainJobGang()} {
 		t.Run(name, func(t *testing.T) {
 			obj, err := spec.Render()
 			require.NoError(t, err)

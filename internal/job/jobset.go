@@ -87,7 +87,7 @@ const jobSetCompleted = "Completed"
 // toJobSet gives a job the shape of a JobSet: one Job for each role, with as many pods as the role has replicas.
 // One of them that fails, with its replicas that are not restarted in their pods, makes the whole set start again,
 // as often as the limit says: what the others have computed is of no use without it. A deadline is no such failure.
-func toJobSet(o *object) *jobSet {
+func toJobSet(o *object, framework Framework) *jobSet {
 	s := &jobSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: jobSetVersion.String(), Kind: contract.JobSetKind},
 		ObjectMeta: o.ObjectMeta,
@@ -104,7 +104,7 @@ func toJobSet(o *object) *jobSet {
 		}
 	}
 	for _, name := range sortedRoles(o.Spec.Jobs) {
-		spec := indexed(o, JobSet, name)
+		spec := indexed(o, framework, name)
 		spec.BackoffLimit = ptr.To[int32](0)
 		if spec.Template.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
 			spec.BackoffLimit = new(batchBackoff)
@@ -232,7 +232,7 @@ func jobSetPod(o *object, role string, index int, replica replicaSpec) *corev1.P
 
 // Children are the names of the Jobs that the controller makes of a JobSet, nil for other jobs.
 func (s Spec) Children() (names []string) {
-	if s.Framework != JobSet {
+	if !s.Framework.AsJobSet() {
 		return nil
 	}
 	for _, role := range s.RoleNames() {
@@ -320,10 +320,10 @@ func foreignJobSet(obj *unstructured.Unstructured) string {
 
 // checkJobSet holds the rules of JobSets alone.
 func (s Spec) checkJobSet(add report) {
-	if s.Framework != JobSet {
+	if !s.Framework.AsJobSet() {
 		return
 	}
 	if whole := s.Complete(); s.Gang && s.Minimum >= 0 && whole.Minimum < whole.Members() {
-		add("", "gang", "a JobSet does not say how many of a role's pods run, only whether all do: leave minima out with framework %q", JobSet)
+		add("", "gang", "a JobSet does not say how many of a role's pods run, only whether all do: leave minima out with framework %q", s.Framework)
 	}
 }

@@ -27,9 +27,12 @@ func (s Spec) operatorNeeds() (objects []Object) {
 	switch {
 	case s.Framework == Batch:
 		return []Object{{contract.BatchJobKind, s.Name}}
-	case s.Framework == JobSet:
+	case s.Framework.AsJobSet():
 		for _, name := range s.Children() {
 			objects = append(objects, Object{contract.BatchJobKind, name})
+		}
+		if s.Framework == TrainJob {
+			objects = append(objects, Object{contract.JobSetKind, s.Name}, Object{contract.TrainingRuntimeKind, s.Name})
 		}
 		return append(objects, Object{"Service", s.Name})
 	case s.Version == contract.MPIAlphaVersion:

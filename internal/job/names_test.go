@@ -15,6 +15,7 @@ func TestNeeds(t *testing.T) {
 		needs []Object
 	}{
 		"a Job is one":                {Spec{Framework: Batch, Name: "a", Roles: role}, []Object{{Kind: "Job", Name: "a"}}},
+		"a TrainJob is a JobSet":      {Spec{Framework: TrainJob, Name: "a", Roles: map[string]Role{"b": {Replicas: 3}}}, []Object{{Kind: "Job", Name: "a-b-0"}, {Kind: "JobSet", Name: "a"}, {Kind: "TrainingRuntime", Name: "a"}, {Kind: "Service", Name: "a"}}},
 		"a JobSet has one a role":     {Spec{Framework: JobSet, Name: "a", Roles: map[string]Role{"b": {Replicas: 3}, "c": {Replicas: 1}}}, []Object{{Kind: "Job", Name: "a-b-0"}, {Kind: "Job", Name: "a-c-0"}, {Kind: "Service", Name: "a"}}},
 		"replicas of PyTorchJobs":     {Spec{Framework: PyTorch, Name: "a", Roles: role}, []Object{{Kind: "Service", Name: "a-worker-0"}, {Kind: "Service", Name: "a-worker-1"}}},
 		"arena's launcher is a Job":   {Spec{Framework: MPI, Name: "a", Roles: role, Version: contract.MPIAlphaVersion}, []Object{{Kind: "Job", Name: "a-launcher"}}},

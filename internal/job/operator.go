@@ -24,7 +24,7 @@ type objectSpec struct {
 	SlotsPerWorker *int32                 `json:"slotsPerWorker,omitempty"`
 	PyTorch        map[string]replicaSpec `json:"pytorchReplicaSpecs,omitempty"`
 	MPI            map[string]replicaSpec `json:"mpiReplicaSpecs,omitempty"`
-	// Jobs are those of a Job or a JobSet, which have other shapes.
+	// Jobs are those of a Job, a JobSet or a TrainJob, which have other shapes.
 	Jobs         map[string]replicaSpec `json:"-"`
 	NprocPerNode string                 `json:"nprocPerNode,omitempty"`
 	// The rest v2beta1 of MPIJob has alone.
@@ -82,6 +82,8 @@ func (f Framework) object() kindOf {
 		return kindOf{kind: contract.BatchJobKind, container: contract.BatchContainerName, operator: batchOperator}
 	case JobSet:
 		return kindOf{kind: contract.JobSetKind, container: contract.BatchContainerName, operator: jobSetOperator}
+	case TrainJob:
+		return kindOf{kind: contract.TrainJobKind, container: contract.BatchContainerName, operator: trainJobOperator}
 	}
 	return kindOf{kind: contract.PyTorchJobKind, container: contract.PyTorchContainerName, operator: "pytorchjob-controller", app: "pytorchjob"}
 }
@@ -96,6 +98,8 @@ func (f Framework) GVK() schema.GroupVersionKind {
 		return batchv1.SchemeGroupVersion.WithKind(contract.BatchJobKind)
 	case JobSet:
 		return jobSetVersion.WithKind(contract.JobSetKind)
+	case TrainJob:
+		return trainerVersion.WithKind(contract.TrainJobKind)
 	}
 	return schema.GroupVersionKind{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Kind: f.object().kind}
 }
@@ -123,6 +127,8 @@ func (f Framework) Runner() string {
 	switch f {
 	case JobSet:
 		return "JobSet 0.6 or later"
+	case TrainJob:
+		return "Kubeflow Trainer 2.1 or later, with JobSet"
 	case MPI:
 		return "the Kubeflow training operator 1.9, or the MPI operator 0.5 or later"
 	}
@@ -143,7 +149,7 @@ func (s *objectSpec) replicas(f Framework) map[string]replicaSpec {
 	switch f {
 	case MPI:
 		return s.MPI
-	case Batch, JobSet:
+	case Batch, JobSet, TrainJob:
 		return s.Jobs
 	}
 	return s.PyTorch

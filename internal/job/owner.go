@@ -15,7 +15,7 @@ import (
 func (s Spec) Owns(owners []metav1.OwnerReference) bool {
 	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool {
 		switch o.Kind {
-		case contract.MPIJobKind, contract.PyTorchJobKind, contract.JobSetKind:
+		case contract.MPIJobKind, contract.PyTorchJobKind, contract.JobSetKind, contract.TrainJobKind:
 			return o.Name == s.Name
 		case "StatefulSet":
 			return s.Framework == MPI && o.Name == WorkerSet(s.Name)
@@ -30,14 +30,15 @@ func (s Spec) Owns(owners []metav1.OwnerReference) bool {
 // Launcher is the name of what an operator makes for the launcher of an MPIJob.
 func (s Spec) Launcher() string { return s.Name + "-" + contract.ReplicaLauncher }
 
-// PartOf is the training job that a Job is a part of, which its operator has made, nil for a job on its own: the
-// launcher of an MPIJob, or a role of a JobSet.
+// PartOf is the training job that a Job or a JobSet is a part of, which its operator has made, nil for a job on its own:
+// the launcher of an MPIJob, a role of a JobSet, or the JobSet of a TrainJob.
 func PartOf(object metav1.Object) *metav1.OwnerReference {
 	maker := metav1.GetControllerOfNoCopy(object)
 	if maker == nil {
 		return nil
 	}
-	if group, _, _ := strings.Cut(maker.APIVersion, "/"); group != contract.KubeflowGroup && group != contract.JobSetGroup {
+	group, _, _ := strings.Cut(maker.APIVersion, "/")
+	if !slices.Contains([]string{contract.KubeflowGroup, contract.JobSetGroup, contract.TrainerGroup}, group) {
 		return nil
 	}
 	return maker

@@ -25,7 +25,7 @@ func TestOwns(t *testing.T) {
 		"its launcher":            {owner("batch/v1", "Job", "j-launcher"), []Framework{MPI}, " but of the Job j-launcher"},
 		"a job of Kubernetes":     {owner("batch/v1", "Job", "j"), []Framework{Batch}, " but of the Job j"},
 		"a set of such":           {owner("jobset.x-k8s.io/v1alpha2", "JobSet", "j"), Frameworks(), " but of the JobSet j"},
-		"a role of such a set":    {owner("batch/v1", "Job", "j-worker-0"), []Framework{JobSet}, " but of the Job j-worker-0"},
+		"a role of such a set":    {owner("batch/v1", "Job", "j-worker-0"), []Framework{TrainJob, JobSet}, " but of the Job j-worker-0"},
 		"another one":             {owner("batch/v1", "Job", "k"), nil, " but of the Job k"},
 	} {
 		t.Run(name, func(t *testing.T) {

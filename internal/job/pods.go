@@ -17,7 +17,7 @@ import (
 )
 
 // Pods returns the pods that the training operator 1.9 makes of a PyTorchJob or
-// MPIJob, or Kubernetes of a Job or the Jobs of a JobSet, as far as a scheduler looks at them: names, labels, requests with those
+// MPIJob, or Kubernetes of a Job or the Jobs of a JobSet or a TrainJob, as far as a scheduler looks at them: names, labels, requests with those
 // of the operator's init containers, ports and constraints, with the defaults that
 // the API server fills in. They are in the order of role and index.
 //
@@ -68,7 +68,7 @@ func Replicas(obj *unstructured.Unstructured) ([]ReplicaSpec, error) {
 			made = func(index int) *corev1.Pod { return operatorPod(o, role, index, replica.Template) }
 		case framework == Batch:
 			made = func(index int) *corev1.Pod { return batchPod(o, o.Name, index, replica.Template) }
-		case framework == JobSet:
+		case framework.AsJobSet():
 			made = func(index int) *corev1.Pod { return jobSetPod(o, role, index, replica) }
 		}
 		roles = append(roles, ReplicaSpec{Pod: made, Count: int(ptr.Deref(replica.Replicas, 1))})

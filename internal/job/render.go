@@ -18,7 +18,7 @@ import (
 )
 
 // Render returns the object that the job's operator runs: a PyTorchJob, an MPIJob,
-// a Job or a JobSet. The job must have passed [Spec.Check].
+// a Job, a JobSet, or a TrainJob with its runtime ([Split]). The job must have passed [Spec.Check].
 func (s Spec) Render() (*unstructured.Unstructured, error) {
 	s = s.Complete()
 	replicas := map[string]replicaSpec{}
@@ -53,7 +53,7 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 	case MPI:
 		o.Spec.MPI = replicas
 		o.Spec.SlotsPerWorker = ptr.To(int32(max(1, s.Roles[contract.ReplicaWorker].GPUs)))
-	case Batch, JobSet:
+	case Batch, JobSet, TrainJob:
 		o.Spec.Jobs = replicas
 	default:
 		o.Spec.PyTorch = replicas
@@ -70,7 +70,9 @@ func (s Spec) Render() (*unstructured.Unstructured, error) {
 	case s.Framework == Batch:
 		typed = toBatch(&o)
 	case s.Framework == JobSet:
-		typed = toJobSet(&o)
+		typed = toJobSet(&o, JobSet)
+	case s.Framework == TrainJob:
+		typed = toTrainJob(&o)
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
 	if err != nil {

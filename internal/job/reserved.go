@@ -17,7 +17,7 @@ const maxAnnotations = 64 << 10
 
 // reservedFor says who sets a label or annotation of a framework's jobs that is not the user's, "" when it is.
 func reservedFor(framework Framework, key string) string {
-	if (framework == Batch || framework == JobSet) && slices.Contains(batchLabels, key) {
+	if (framework == Batch || framework.AsJobSet()) && slices.Contains(batchLabels, key) {
 		return "Kubernetes"
 	}
 	switch key {
@@ -50,8 +50,10 @@ func reservedFor(framework Framework, key string) string {
 		return "Kubernetes"
 	case domain == "training.kubeflow.org":
 		return "the training operator"
-	case domain == "jobset.sigs.k8s.io" && framework == JobSet:
+	case domain == "jobset.sigs.k8s.io" && framework.AsJobSet():
 		return "the controller of JobSets"
+	case domain == contract.TrainerGroup && framework == TrainJob:
+		return "Kubeflow Trainer"
 	}
 	return ""
 }

@@ -64,7 +64,7 @@ func (s Status) Runs(placed int32) bool {
 	return s.Phase == Running && s.Active+s.Done >= s.Wanted
 }
 
-// StatusOf reads the status of a PyTorchJob, an MPIJob, a Job or a JobSet.
+// StatusOf reads the status of a PyTorchJob, an MPIJob, a Job, a JobSet, or a TrainJob with its runtime.
 func StatusOf(obj *unstructured.Unstructured) (Status, error) {
 	o, framework, err := decode(obj)
 	if err != nil {
@@ -107,6 +107,8 @@ func phaseOf(o *object, obj *unstructured.Unstructured) (phase Phase, message st
 		return batchPhase(o, obj)
 	case isJobSet(obj):
 		return jobSetPhase(o, obj)
+	case isTrainJob(obj):
+		return jobSetPhase(o, asJobSet(obj))
 	}
 	return conditionPhase(o)
 }
@@ -129,7 +131,7 @@ func conditionPhase(o *object) (phase Phase, message string) {
 func decode(obj *unstructured.Unstructured) (*object, Framework, error) {
 	framework, ok := frameworkOf(obj.GetKind())
 	if !ok {
-		return nil, "", fmt.Errorf("%s %s/%s is no training job: want a PyTorchJob, an MPIJob, a Job or a JobSet", obj.GetKind(), obj.GetNamespace(), obj.GetName())
+		return nil, "", fmt.Errorf("%s %s/%s is no training job: want a PyTorchJob, an MPIJob, a Job, a JobSet or a TrainJob", obj.GetKind(), obj.GetNamespace(), obj.GetName())
 	}
 	var reshape func(*unstructured.Unstructured) (*object, error)
 	switch {
@@ -139,6 +141,8 @@ func decode(obj *unstructured.Unstructured) (*object, Framework, error) {
 		reshape = fromBatch
 	case framework == JobSet:
 		reshape = fromJobSet
+	case framework == TrainJob:
+		reshape = func(obj *unstructured.Unstructured) (*object, error) { return fromJobSet(asJobSet(obj)) }
 	}
 	if reshape != nil {
 		o, err := reshape(obj)

@@ -202,7 +202,7 @@ func (s Spec) memberLabels() map[string]string {
 	switch s.Framework {
 	case Batch:
 		return map[string]string{batchv1.JobNameLabel: s.Name}
-	case JobSet:
+	case JobSet, TrainJob:
 		return map[string]string{contract.JobSetNameLabel: s.Name}
 	}
 	return map[string]string{contract.JobNameLabel: s.Name}

@@ -86,7 +86,7 @@ func (c *Client) DeleteAll(ctx context.Context, objs []*unstructured.Unstructure
 			continue
 		}
 		tell(progress, "deleting "+describeObject(obj))
-		if err := c.requestDelete(ctx, live); err != nil {
+		if err := c.requestDelete(ctx, live, metav1.DeletePropagationForeground); err != nil {
 			return err
 		}
 		if live.GroupVersionKind() == namespaceKind {

@@ -38,7 +38,7 @@ func (c *Client) DeleteLabelled(ctx context.Context, gvk schema.GroupVersionKind
 		return err
 	}
 	for i := range items {
-		if err := c.requestDelete(ctx, &items[i]); err != nil {
+		if err := c.requestDelete(ctx, &items[i], metav1.DeletePropagationForeground); err != nil {
 			return err
 		}
 	}
@@ -52,7 +52,16 @@ func (c *Client) DeleteLabelled(ctx context.Context, gvk schema.GroupVersionKind
 
 // DeleteObject deletes exactly this object, by its UID, and waits until it is gone.
 func (c *Client) DeleteObject(ctx context.Context, obj *unstructured.Unstructured) error {
-	if err := c.requestDelete(ctx, obj); err != nil {
+	if err := c.requestDelete(ctx, obj, metav1.DeletePropagationForeground); err != nil {
+		return err
+	}
+	return c.awaitGone(ctx, obj, nil)
+}
+
+// DeleteFirst deletes exactly this object, by its UID, and waits until it is gone, before what it owns: as long as it
+// is there, its controller may make that again.
+func (c *Client) DeleteFirst(ctx context.Context, obj *unstructured.Unstructured) error {
+	if err := c.requestDelete(ctx, obj, metav1.DeletePropagationBackground); err != nil {
 		return err
 	}
 	return c.awaitGone(ctx, obj, nil)
@@ -73,14 +82,14 @@ func (c *Client) GetSettled(ctx context.Context, gvk schema.GroupVersionKind, na
 }
 
 // requestDelete asks for the deletion of exactly this object, by its UID.
-func (c *Client) requestDelete(ctx context.Context, obj *unstructured.Unstructured) error {
+func (c *Client) requestDelete(ctx context.Context, obj *unstructured.Unstructured, propagation metav1.DeletionPropagation) error {
 	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", describeObject(obj), err)
 	}
-	uid, foreground := obj.GetUID(), metav1.DeletePropagationForeground
+	uid := obj.GetUID()
 	err = resource.Delete(ctx, obj.GetName(), metav1.DeleteOptions{
-		PropagationPolicy: &foreground,
+		PropagationPolicy: &propagation,
 		Preconditions:     &metav1.Preconditions{UID: &uid},
 	})
 	err = c.answered(ctx, obj.GroupVersionKind(), err)

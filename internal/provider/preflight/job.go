@@ -116,6 +116,10 @@ func JobChange(ctx context.Context, client *kube.Client, before, after job.Spec)
 // rights are those that it takes to create a job, follow it, and delete it again.
 func rights(spec job.Spec) []kube.Right {
 	needed := slices.Concat(onJobs(spec, "get", "list", "watch", "create", "patch", "delete"), onCore(spec, "pods", "list", "watch", "delete"))
+	if spec.Framework == job.TrainJob { // what is left of it when it is gone
+		needed = slices.Concat(needed, inNamespace(spec, contract.JobSetGroup, contract.JobSetResource, []string{"get", "list", "watch", "delete"}),
+			inNamespace(spec, batchv1.GroupName, contract.BatchJobResource, []string{"list", "watch", "delete"}))
+	}
 	if spec.Arena {
 		needed = slices.Concat(needed, onCore(spec, "configmaps", configMapVerbs...))
 	}
@@ -141,6 +145,8 @@ func onJobs(spec job.Spec, verbs ...string) []kube.Right {
 		return inNamespace(spec, contract.KubeflowGroup, contract.MPIJobResource, verbs)
 	case job.Batch:
 		return inNamespace(spec, batchv1.GroupName, contract.BatchJobResource, verbs)
+	case job.TrainJob:
+		return slices.Concat(inNamespace(spec, contract.TrainerGroup, contract.TrainJobResource, verbs), inNamespace(spec, contract.TrainerGroup, contract.TrainingRuntimeResource, verbs))
 	case job.JobSet:
 		return inNamespace(spec, contract.JobSetGroup, contract.JobSetResource, verbs)
 	}
@@ -349,6 +355,9 @@ func (c *check) job() {
 	if err != nil || c.missingCreate(obj) {
 		return
 	}
+	if runtime, _ := job.Split(obj); runtime != nil {
+		obj = runtime // without which Kubeflow Trainer refuses the TrainJob
+	}
 	_, err = c.TryCreate(c.ctx, obj)
 	c.refused(itself, "create "+obj.GetKind()+" "+c.spec.ID(), err)
 }
@@ -413,7 +422,7 @@ func (c *check) refused(attribute, deed string, err error) {
 	switch {
 	case unknown:
 		beside := ", arena's own has fewer fields"
-		if c.spec.Framework == job.JobSet {
+		if c.spec.Framework.AsJobSet() {
 			beside = ""
 		}
 		c.add(attribute, "The served kind lacks fields",

@@ -30,7 +30,7 @@ func (c *check) taken() {
 	case job.MPI:
 		c.takenFromMPI()
 		return
-	case job.JobSet:
+	case job.JobSet, job.TrainJob:
 		c.takenFromJobSet()
 		return
 	case job.Batch:
@@ -161,11 +161,25 @@ func (c *check) takenFromJobSet() {
 			c.inTheWay("Job", child)
 		}
 	}
+	if c.spec.Framework == job.TrainJob {
+		c.takenFromTrainJob()
+	}
 	service, err := c.Typed.CoreV1().Services(c.spec.Namespace).Get(c.ctx, c.spec.Name, metav1.GetOptions{})
 	if err == nil && c.foreign(service) {
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: "name", Summary: "Service exists already", Detail: fmt.Sprintf(
 			"The pods of job %s find each other by a Service %s, and there is one of that name that is not the job's%s: the controller of JobSets makes none then, and the pods have no names in DNS. Choose another name.",
 			c.spec.ID(), service.Name, job.Whose(service.OwnerReferences))})
+	}
+}
+
+// takenFromTrainJob looks for what has the names of a TrainJob's runtime and JobSet.
+func (c *check) takenFromTrainJob() {
+	if set, err := c.Get(c.ctx, job.JobSet.GVK(), c.spec.Namespace, c.spec.Name); err == nil {
+		c.inTheWay(set.GetKind(), set)
+	}
+	if runtime, err := c.Get(c.ctx, job.RuntimeGVK(), c.spec.Namespace, c.spec.Name); err == nil && !c.spec.OwnsRuntime(runtime) {
+		c.add("name", "TrainingRuntime exists already", "What the pods of job %[1]s are is written into a TrainingRuntime %[2]s, and there is one of that name that is not the job's%[3]s: it stays as it is. "+
+			"Choose another name for the job, or delete the TrainingRuntime if nobody needs it.", c.spec.ID(), runtime.GetName(), job.Whose(runtime.GetOwnerReferences()))
 	}
 }
 

@@ -223,7 +223,7 @@ func differing(a, b job.Spec) (found []jobAttribute) {
 func differences(a, b job.Spec) (replace, change []string) {
 	for _, attribute := range differing(a, b) {
 		switch {
-		case attribute.change == inPlace || attribute.change == inPlaceButJobSet && b.Framework != job.JobSet:
+		case attribute.change == inPlace || attribute.change == inPlaceButJobSet && !b.Framework.AsJobSet():
 			change = append(change, attribute.name)
 		default:
 			replace = append(replace, attribute.name)

@@ -50,7 +50,7 @@ var identityAttributes = []jobAttribute{
 	{
 		name: "name",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters, or with `batch` `NAME-INDEX-` and five characters of chance, on the host `NAME-INDEX`, which has as much; with `jobset` `NAME-ROLE-0-INDEX-` and five characters of chance, which count.",
+			MarkdownDescription: "Name of the job. Its pods are called `NAME-ROLE-INDEX`, which has room for 63 characters, or with `batch` `NAME-INDEX-` and five characters of chance, on the host `NAME-INDEX`, which has as much; with `jobset` `NAME-ROLE-0-INDEX-` and five characters of chance, which count, and so with `trainjob`.",
 			Required:            true,
 		},
 		property: text(func(m *model) *types.String { return &m.Name }, func(s *job.Spec) *string { return &s.Name }),
@@ -61,7 +61,8 @@ var identityAttributes = []jobAttribute{
 		schema: schema.StringAttribute{
 			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, `v2beta1` of the MPI operator where the cluster serves that and not `v1`, or `v1alpha1` where it serves no other or arena is to know the job (`arena_compatible`); " +
 				"`batch` makes an indexed Job of Kubernetes with the role `worker`, which needs no operator: each replica finds its number in `JOB_COMPLETION_INDEX`; " +
-				"`jobset` makes a JobSet (`jobset.x-k8s.io/v1alpha2`, JobSet 0.6 or later) with roles of any name, each an indexed Job whose replicas find their number in the same way, and each other as `NAME-ROLE-0-INDEX.NAME`.",
+				"`jobset` makes a JobSet (`jobset.x-k8s.io/v1alpha2`, JobSet 0.6 or later) with roles of any name, each an indexed Job whose replicas find their number in the same way, and each other as `NAME-ROLE-0-INDEX.NAME`; " +
+				"`trainjob` makes a TrainJob (`trainer.kubeflow.org/v1alpha1`, Kubeflow Trainer 2.1 or later), which becomes a JobSet: all that is said of `jobset` holds for it. What it runs is in a TrainingRuntime of its name, which goes with it.",
 			Required:   true,
 			Validators: []validator.String{oneOf(job.Frameworks())},
 		},
@@ -324,7 +325,7 @@ var podAttributes = []jobAttribute{
 	{
 		name: "labels",
 		schema: schema.MapAttribute{
-			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change, and with `batch` and `jobset` those that follow them, too.",
+			MarkdownDescription: "Labels of the job and its pods. Pods that run keep theirs when these change, and with `batch`, `jobset` and `trainjob` those that follow them, too.",
 			Optional:            true, ElementType: types.StringType,
 		},
 		property: dictionary(func(m *model) *types.Map { return &m.Labels }, func(s *job.Spec) *map[string]string { return &s.Labels }),
@@ -333,7 +334,7 @@ var podAttributes = []jobAttribute{
 	{
 		name: "annotations",
 		schema: schema.MapAttribute{
-			MarkdownDescription: "Annotations of the job and its pods. Pods that run keep theirs when these change, and with `batch` and `jobset` those that follow them, too.",
+			MarkdownDescription: "Annotations of the job and its pods. Pods that run keep theirs when these change, and with `batch`, `jobset` and `trainjob` those that follow them, too.",
 			Optional:            true, ElementType: types.StringType,
 		},
 		property: dictionary(func(m *model) *types.Map { return &m.Annotations }, func(s *job.Spec) *map[string]string { return &s.Annotations }),
@@ -381,7 +382,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "clean_pod_policy",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`. With `batch` they stay until the job is deleted, and with `jobset` those of what has finished (`Running`, which is its default).",
+			MarkdownDescription: "Which pods go when the job has finished: `None` (default), `Running` or `All`. With `batch` they stay until the job is deleted, and with `jobset` and `trainjob` those of what has finished (`Running`, which is its default).",
 			Optional:            true,
 			Validators:          []validator.String{stringvalidator.OneOf("None", "Running", "All")},
 		},
@@ -391,9 +392,9 @@ var runAttributes = []jobAttribute{
 	{
 		name: "restart_policy",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with `mpi`, `batch` and `jobset`), " +
+			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with all others), " +
 				"or `ExitCode`, which starts it again after exit codes from 128. With `batch`: `OnFailure`, which starts it in its pod, or `Never`, with which a pod that failed is made again, up to `backoff_limit`, and one that was evicted does not count. " +
-				"With `jobset`: `OnFailure`, which starts it in its pod up to 6 times, or `Never`; what fails then makes all roles start again, up to `backoff_limit`.",
+				"With `jobset` and `trainjob`: `OnFailure`, which starts it in its pod up to 6 times, or `Never`; what fails then makes all roles start again, up to `backoff_limit`.",
 			Optional:   true,
 			Validators: []validator.String{stringvalidator.OneOf("Always", "OnFailure", "Never", "ExitCode")},
 		},
@@ -402,7 +403,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "backoff_limit",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "How often replicas are started again before the job has failed; with `batch` 6 unless it is set. With `jobset` it is how often all of them start again together, 0 unless it is set, and another limit needs a new job.",
+			MarkdownDescription: "How often replicas are started again before the job has failed; with `batch` 6 unless it is set. With `jobset` and `trainjob` it is how often all of them start again together, 0 unless it is set, and another limit needs a new job.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
 		},
 		property: bound(func(m *model) *types.Int32 { return &m.BackoffLimit }, func(s *job.Spec) **int32 { return &s.BackoffLimit }),
@@ -411,7 +412,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "active_deadline_seconds",
 		schema: schema.Int64Attribute{
-			MarkdownDescription: "After how many seconds a job that still runs has failed; with `jobset` since it has last started, and another deadline needs a new job.",
+			MarkdownDescription: "After how many seconds a job that still runs has failed; with `jobset` and `trainjob` since it has last started, and another deadline needs a new job.",
 			Optional:            true, Validators: []validator.Int64{int64validator.Between(1, math.MaxInt32)},
 		},
 		property: says(deadlines, func(m *model) *types.Int64 { return &m.ActiveDeadlineSeconds }, func(s *job.Spec) **int64 { return &s.ActiveDeadlineSeconds }),
@@ -420,7 +421,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "ttl_seconds_after_finished",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "After how many seconds the operator deletes a finished job. A job with this setting that is gone counts as finished, unless it was suspended.",
+			MarkdownDescription: "After how many seconds the operator deletes a finished job. Not with `trainjob`, which stays. A job with this setting that is gone counts as finished, unless it was suspended.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
 		},
 		property: bound(func(m *model) *types.Int32 { return &m.TTLSecondsAfterFinished }, func(s *job.Spec) **int32 { return &s.TTLSecondsAfterFinished }),

@@ -37,7 +37,7 @@ func (r *trainingJob) begin(ctx context.Context, client *kube.Client, m model, o
 func (r *trainingJob) existing(ctx context.Context, client *kube.Client, spec job.Spec) (*unstructured.Unstructured, error) {
 	live, err := find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	if err == nil {
-		live, err = client.GetSettled(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name, nil)
+		live, err = settled(ctx, client, live)
 	}
 	switch {
 	case kube.IsNotFound(err):

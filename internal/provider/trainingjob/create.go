@@ -122,12 +122,7 @@ func submit(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 	if err != nil {
 		return nil, err
 	}
-	var submitted *unstructured.Unstructured
-	if live == nil {
-		submitted, err = client.Create(ctx, obj)
-	} else if err = client.Manage(ctx, obj); err == nil {
-		submitted, err = client.Apply(ctx, obj, takes...)
-	}
+	submitted, err := write(ctx, client, spec, obj, live, takes)
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,9 @@ func remove(ctx context.Context, client *kube.Client, spec job.Spec, live *unstr
 
 // removeJob deletes the job's object with its pods.
 func removeJob(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured) error {
+	if spec.Framework == job.TrainJob {
+		return removeTrainJob(ctx, client, spec, live)
+	}
 	if live != nil {
 		if err := client.DeleteObject(ctx, live); err != nil {
 			return err

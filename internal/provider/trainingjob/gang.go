@@ -25,7 +25,7 @@ var (
 			Optional:            true,
 		},
 		"minimum": schema.Int32Attribute{
-			MarkdownDescription: "How many members must run together; default all, or what the roles need that have a `minimum`. Members beyond it start where there is room, and are the first to go when others take places. The master of a PyTorch job is always among those that must run, unless it has a `minimum` of its own. With `jobset` all must run, since a JobSet does not say how many do.",
+			MarkdownDescription: "How many members must run together; default all, or what the roles need that have a `minimum`. Members beyond it start where there is room, and are the first to go when others take places. The master of a PyTorch job is always among those that must run, unless it has a `minimum` of its own. With `jobset` and `trainjob` all must run, since a JobSet does not say how many do.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(1)},
 		},
 	}

@@ -21,7 +21,7 @@ func NewList() fwlist.ListResource {
 		Resource: &r.Resource,
 		Schema: schema.Schema{
 			MarkdownDescription: "The training jobs of the cluster, whoever made them: `terraform query` (Terraform ≥ 1.14) shows them with their identities, " +
-				"and writes the configuration with which they are imported. Of Jobs of Kubernetes and JobSets it has those that the resource can describe.",
+				"and writes the configuration with which they are imported. Of Jobs of Kubernetes, JobSets and TrainJobs it has those that the resource can describe.",
 			Attributes: map[string]schema.Attribute{
 				"namespace": schema.StringAttribute{MarkdownDescription: "Namespace of the jobs. Default: all.", Optional: true},
 			},
@@ -50,6 +50,9 @@ func (r *trainingJob) all(ctx context.Context, block tfsdk.Config) (all []lifecy
 				return nil, nil, err
 			}
 			for _, obj := range objects {
+				if err := join(ctx, client, &obj); err != nil {
+					return nil, nil, err
+				}
 				if job.Foreign(&obj) == "" {
 					id := obj.GetNamespace() + "/" + obj.GetName()
 					all = append(all, lifecycle.Listed{ID: id + "/" + string(framework), Name: id})

@@ -118,6 +118,9 @@ func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err 
 	}
 	namespace, name, _ := parseID(id)
 	for _, framework := range job.Frameworks() {
+		if framework == job.TrainJob {
+			continue // its pods are those of a JobSet
+		}
 		if framework == job.Batch && len(pods) > 0 {
 			break // a Job of that name is another one
 		}

@@ -115,8 +115,11 @@ func (m model) known(ctx context.Context, attribute string) bool {
 	return known.Wholly(ctx, values...)
 }
 
-// apart reports whether a live job is another one beside a job of the same name.
+// apart reports whether a live job is another one beside a job of the same name. A TrainJob and a JobSet are one JobSet.
 func (r *trainingJob) apart(live *unstructured.Unstructured, spec job.Spec) bool {
+	if spec.Framework.AsJobSet() && (live.GetKind() == contract.TrainJobKind || live.GetKind() == contract.JobSetKind) {
+		return false
+	}
 	return live.GetKind() != spec.Framework.GVK().Kind && !job.Clashes(live) && !r.Session.Mine(live.GetLabels()[contract.OwnerLabel])
 }
 
@@ -144,7 +147,7 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 		}
 		live, err := find(ctx, client, framework, spec.Namespace, spec.Name)
 		if err == nil {
-			live, err = client.GetSettled(ctx, live.GroupVersionKind(), spec.Namespace, spec.Name, nil)
+			live, err = settled(ctx, client, live)
 		}
 		if absent(err) || apierrors.IsForbidden(err) || err == nil && r.apart(live, spec) {
 			continue // who may not look at a kind has nothing of it
@@ -170,7 +173,7 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 // operator could not create that.
 func (r *trainingJob) podFindings(ctx context.Context, spec job.Spec) []preflight.Finding {
 	snapshot, err := r.Session.Snapshot(ctx)
-	if err != nil || r.Session.Ledger.Owns(object(spec)) || spec.Framework == job.Batch || spec.Framework == job.JobSet {
+	if err != nil || r.Session.Ledger.Owns(object(spec)) || spec.Framework == job.Batch || spec.Framework.AsJobSet() {
 		return nil // names of a Job's pods end in characters of chance
 	}
 	pods, err := spec.Pods()

@@ -74,7 +74,13 @@ func changeFindings(ctx context.Context, client *kube.Client, state model, live 
 	if err != nil {
 		return findings // the apply says so
 	}
-	err = client.TryApply(ctx, obj, takes...)
+	runtime, bare := job.Split(obj)
+	if runtime != nil {
+		err = client.TryApply(ctx, runtime)
+	}
+	if err == nil {
+		err = client.TryApply(ctx, bare, takes...)
+	}
 	if owned := (*kube.ConflictError)(nil); errors.As(err, &owned) {
 		return findings // the apply may take these fields over
 	}

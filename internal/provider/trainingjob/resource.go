@@ -58,7 +58,7 @@ func (r *trainingJob) importID(ctx context.Context, id string, resp *resource.Im
 	namespace, name, valid := parseID(jobID)
 	if !ok || !valid {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
-			"%q does not name a job: write NAMESPACE/NAME, or NAMESPACE/NAME/FRAMEWORK. `kubectl get pytorchjobs,mpijobs,jobsets,jobs -A` lists what there is.", id))
+			"%q does not name a job: write NAMESPACE/NAME, or NAMESPACE/NAME/FRAMEWORK. `kubectl get pytorchjobs,mpijobs,trainjobs,jobsets,jobs -A` lists what there is.", id))
 		return
 	}
 	client, err := r.Session.Kube()
@@ -92,7 +92,7 @@ func (r *trainingJob) importID(ctx context.Context, id string, resp *resource.Im
 	case len(found) == 0 && refused != nil:
 		resp.Diagnostics.AddError("Job cannot be imported", session.Sentence(refused))
 	case len(found) == 0:
-		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob, JobSet or Job %s.", id))
+		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob, TrainJob, JobSet or Job %s.", id))
 	case len(found) == 1:
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("namespace"), namespace)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)

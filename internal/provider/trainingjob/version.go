@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -14,13 +16,18 @@ import (
 )
 
 // find returns a job's object in whichever version has it; one that describes no pods in
-// any as it is. The error is that of [kube.Client.Get].
+// any as it is. A JobSet that a TrainJob has become is no job. The error is that of [kube.Client.Get].
 func find(ctx context.Context, client *kube.Client, framework job.Framework, namespace, name string) (found *unstructured.Unstructured, err error) {
 	for _, kind := range framework.Kinds() {
 		obj, err := client.Get(ctx, kind, namespace, name)
+		if err == nil {
+			err = join(ctx, client, obj)
+		}
 		switch {
 		case notServed(err):
 			continue
+		case err == nil && framework == job.JobSet && job.PartOf(obj) != nil:
+			return nil, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: contract.JobSetResource}, name)
 		case err != nil || job.Whole(obj):
 			return obj, err
 		}

@@ -30,6 +30,9 @@ import (
 // a wait that took too long says what the scheduler waits for.
 func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Spec, goal string, placed int) (*unstructured.Unstructured, error) {
 	live, err := client.Get(ctx, spec.GVK(), spec.Namespace, spec.Name)
+	if err == nil {
+		err = join(ctx, client, live)
+	}
 	if err != nil || goal == waitNone {
 		return live, err
 	}
@@ -52,8 +55,12 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	defer done.Wait()
 	defer stop()
 
+	runtime, _ := job.Split(live)
 	obj, err := client.WaitFor(ctx, spec.GVK(), spec.Namespace, spec.Name,
-		func(obj *unstructured.Unstructured) (bool, string, error) { return reached(obj, goal, placed) },
+		func(obj *unstructured.Unstructured) (bool, string, error) {
+			job.Join(obj, runtime)
+			return reached(obj, goal, placed)
+		},
 		func(status string) {
 			tflog.Info(ctx, "waiting for the job", map[string]any{"job": spec.ID(), "status": status})
 		})
@@ -209,7 +216,7 @@ func podLabels(spec job.Spec) labels.Selector {
 	switch spec.Framework {
 	case job.Batch:
 		return labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: spec.Name})
-	case job.JobSet:
+	case job.JobSet, job.TrainJob:
 		return labels.SelectorFromSet(labels.Set{contract.JobSetNameLabel: spec.Name})
 	}
 	return ownLabels(spec)

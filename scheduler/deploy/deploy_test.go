@@ -142,6 +142,7 @@ var granted = map[string][]string{
 		"kubeflow.org/pytorchjobs: list",
 		"kubeflow.org/mpijobs: list",
 		"jobset.x-k8s.io/jobsets: list",
+		"trainer.kubeflow.org/trainjobs: list",
 		"apiextensions.k8s.io/customresourcedefinitions gpunodes.gpuplan.dev elasticquotatrees.scheduling.sigs.k8s.io podgroups.scheduling.x-k8s.io: get list watch",
 	},
 	"Role gpuplan-system/gpuplan-scheduler-lease": {
@@ -160,10 +161,11 @@ var granted = map[string][]string{
 		"kubeflow.org/pytorchjobs: get list watch patch",
 		"kubeflow.org/mpijobs: get list watch patch",
 		"jobset.x-k8s.io/jobsets: get list watch patch",
+		"trainer.kubeflow.org/trainjobs: get list watch patch",
 		"batch/jobs: get list watch patch",
 		"scheduling.x-k8s.io/queueunits: get list watch create update delete",
 		"scheduling.x-k8s.io/queueunits/status: update",
-		"apiextensions.k8s.io/customresourcedefinitions elasticquotatrees.scheduling.sigs.k8s.io queues.scheduling.x-k8s.io queueunits.scheduling.x-k8s.io pytorchjobs.kubeflow.org mpijobs.kubeflow.org jobsets.jobset.x-k8s.io: get list watch",
+		"apiextensions.k8s.io/customresourcedefinitions elasticquotatrees.scheduling.sigs.k8s.io queues.scheduling.x-k8s.io queueunits.scheduling.x-k8s.io pytorchjobs.kubeflow.org mpijobs.kubeflow.org jobsets.jobset.x-k8s.io trainjobs.trainer.kubeflow.org: get list watch",
 	},
 	"Role kube-queue/gpuplan-queue": {
 		"scheduling.x-k8s.io/queues: get list watch create delete",
@@ -193,6 +195,7 @@ var granted = map[string][]string{
 		"kubeflow.org/pytorchjobs: list",
 		"kubeflow.org/mpijobs: list",
 		"jobset.x-k8s.io/jobsets: list",
+		"trainer.kubeflow.org/trainjobs: list",
 		"gpuplan.dev/gpunodes: list",
 		"scheduling.sigs.k8s.io/elasticquotatrees: list",
 		"scheduling.x-k8s.io/podgroups: list",

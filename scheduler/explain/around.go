@@ -166,6 +166,7 @@ var jobKinds = []struct {
 	{contract.KubeflowGroup, contract.PyTorchJobKind, []string{"spec", "runPolicy", "suspend"}},
 	{contract.KubeflowGroup, contract.MPIJobKind, []string{"spec", "runPolicy", "suspend"}},
 	{contract.JobSetGroup, contract.JobSetKind, []string{"spec", "suspend"}},
+	{contract.TrainerGroup, contract.TrainJobKind, []string{"spec", "suspend"}},
 }
 
 // listJobs lists the jobs that are suspended, with their place in the job queue, and the others that are
@@ -191,6 +192,7 @@ func listJobs(ctx context.Context, client *kube.Client, namespace string) (held 
 			return nil, nil, err
 		}
 		for _, job := range jobs {
+			described := setOf(&job, parts)
 			suspended, _, _ := unstructured.NestedBool(job.Object, kind.suspend...)
 			if trainingjob.PartOf(&job) != nil {
 				parts = append(parts, job)
@@ -200,13 +202,27 @@ func listJobs(ctx context.Context, client *kube.Client, namespace string) (held 
 				if unit != nil {
 					queue = cmp.Or(queues[unit.Spec.Queue], unit.Spec.Queue)
 				}
-				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: unit, queue: queue, object: &job})
-			} else if job, ok := openJobOf(&job, parts); ok { // Jobs, of which some are parts, come first
-				open = append(open, job)
+				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: unit, queue: queue, object: described})
+			} else if of, ok := openJobOf(described, parts); ok { // Jobs and JobSets, of which some are parts, come first
+				if described != &job {
+					of.kind, of.makers = kind.kind, append(of.makers, job.GetUID())
+				}
+				open = append(open, of)
 			}
 		}
 	}
 	return held, open, nil
+}
+
+// setOf is the JobSet that a TrainJob has become, which says what its pods are, and any other job itself.
+func setOf(job *unstructured.Unstructured, parts []unstructured.Unstructured) *unstructured.Unstructured {
+	at := slices.IndexFunc(parts, func(part unstructured.Unstructured) bool {
+		return part.GetKind() == contract.JobSetKind && trainingjob.PartOf(&part).UID == job.GetUID()
+	})
+	if at < 0 {
+		return job
+	}
+	return &parts[at]
 }
 
 // queuePaths are the paths in the quota tree, by which users know them, of the queues by name.

@@ -183,3 +183,21 @@ It would fit with any one of these, each of them planned
   1. quota max 2 (now 1) of aliyun.com/gpu for root/team
 `, says())
 }
+
+// What a TrainJob's pods are its JobSet says.
+func TestTrainJobByItsJobSet(t *testing.T) {
+	_, bare := trainingjob.Split(jobObject(t, trainingjob.TrainJob, 1))
+	bare.SetUID("job")
+	set := jobObject(t, trainingjob.JobSet, 1)
+	set.SetUID("set")
+	set.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(bare, bare.GroupVersionKind())})
+	parts := []unstructured.Unstructured{*set}
+	assert.Same(t, &parts[0], setOf(bare, parts))
+	_, ok := openJobOf(setOf(bare, parts), parts)
+	assert.True(t, ok)
+	other := bare.DeepCopy()
+	other.SetUID("other")
+	assert.Same(t, other, setOf(other, parts))
+	_, ok = openJobOf(other, parts)
+	assert.False(t, ok, "nobody knows what it runs")
+}

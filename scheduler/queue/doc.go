@@ -7,7 +7,7 @@
 // admit decides). When its pods do not run in time the job goes back, for a while that
 // doubles each time.
 //
-// Queued are PyTorchJobs, MPIJobs, batch Jobs and JobSets that
+// Queued are PyTorchJobs, MPIJobs, batch Jobs, JobSets and TrainJobs that
 //   - were made suspended, in a namespace of a leaf, or naming a leaf by the pods'
 //     quota label; or
 //   - carry the annotation scheduling.x-k8s.io/suspend=true, as arena --queue writes

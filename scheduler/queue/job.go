@@ -31,6 +31,7 @@ func kinds() []kind {
 	mpiOperator := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIOperatorVersion}
 	mpiAlpha := schema.GroupVersion{Group: contract.KubeflowGroup, Version: contract.MPIAlphaVersion}
 	jobSets := schema.GroupVersion{Group: contract.JobSetGroup, Version: contract.JobSetVersion}
+	trainer := schema.GroupVersion{Group: contract.TrainerGroup, Version: contract.TrainerVersion}
 	runPolicy := []string{"spec", "runPolicy", "suspend"}
 	return []kind{
 		{kubeflow.WithKind(contract.PyTorchJobKind), contract.PyTorchJobResource, runPolicy},
@@ -39,12 +40,13 @@ func kinds() []kind {
 		{mpiOperator.WithKind(contract.MPIJobKind), contract.MPIJobResource, runPolicy},
 		{mpiAlpha.WithKind(contract.MPIJobKind), contract.MPIJobResource, nil},
 		{jobSets.WithKind(contract.JobSetKind), contract.JobSetResource, []string{"spec", "suspend"}},
+		{trainer.WithKind(contract.TrainJobKind), contract.TrainJobResource, []string{"spec", "suspend"}},
 	}
 }
 
 // has reports whether an object is of the kind, however the server shows it.
 func (k kind) has(object *unstructured.Unstructured) bool {
-	return trainingjob.Alpha(object) == (k.gvk.Version == contract.MPIAlphaVersion)
+	return trainingjob.Alpha(object) == (k.suspend == nil)
 }
 
 func (k kind) gvr() schema.GroupVersionResource { return k.gvk.GroupVersion().WithResource(k.resource) }
@@ -76,7 +78,8 @@ type job struct {
 	needs
 }
 
-// needs is what the job's description says about its pods.
+// needs is what the job's description says about its pods. A TrainJob's are those of the JobSet that it becomes, and
+// empty before that.
 type needs struct {
 	// leaf is the quota leaf that the pods name, "" when the namespace decides.
 	leaf        string
@@ -107,7 +110,7 @@ func newJob(k kind, object *unstructured.Unstructured, before *job) (*job, error
 	if j.suspended = j.asked; k.suspend != nil {
 		j.suspended, _, _ = unstructured.NestedBool(object.Object, k.suspend...)
 	}
-	if before != nil && before.object.GetGeneration() == object.GetGeneration() {
+	if before != nil && (before.object.GetGeneration() == object.GetGeneration() || k.gvk.Kind == contract.TrainJobKind) {
 		j.needs = before.needs
 	}
 	if err := j.read(); err != nil {
@@ -153,7 +156,7 @@ func (j *job) read() error {
 	if j.started = status.Start != nil; j.kind.gvk.Group == batchv1.GroupName {
 		j.ended = max(int(status.Done), trainingjob.Ended(j.object).Count())
 	}
-	if j.charge != nil {
+	if j.charge != nil || j.kind.gvk.Kind == contract.TrainJobKind {
 		return nil
 	}
 	roles, err := trainingjob.Replicas(j.object)

@@ -38,6 +38,9 @@ func TestNeeds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: contract.PyTorchContainerName, Resources: test.resources}}}}
 			for _, k := range kinds() {
+				if k.resource == contract.TrainJobResource {
+					continue // its JobSet says what it needs
+				}
 				j, err := newJob(k, ofKind(t, k, template, test.count), nil)
 				require.NoError(t, err)
 				assert.Equal(t, test.gpus, j.charge[contract.ResourceTopologyGPU], k.gvk)
@@ -58,6 +61,9 @@ func TestPodsThatMustRun(t *testing.T) {
 		}
 	}
 	for _, k := range kinds() {
+		if k.resource == contract.TrainJobResource {
+			continue // its JobSet says how many
+		}
 		if k.gvk.Version == contract.MPIAlphaVersion {
 			continue // its launcher starts when all workers run
 		}

@@ -75,6 +75,7 @@ func (p *reconciler) reconcileNew(e *entry) {
 		p.charge(e)
 	case !j.suspended:
 		p.charge(e)
+	case j.charge == nil: // a TrainJob that is no JobSet yet, which brings us back
 	case !j.declined && (j.asked || j.wanted || !j.started && (e.leaf != "" || j.leaf != "" && p.tree != nil || p.bar.Holds(j.namespace, j.leaf))):
 		switch u := p.units[e.id()]; {
 		case u == nil:

@@ -33,8 +33,10 @@ type state struct {
 	// controller began to follow them: before those that it sees arrive.
 	began int64
 
-	mu      sync.Mutex
-	jobs    map[types.UID]*job
+	mu   sync.Mutex
+	jobs map[types.UID]*job
+	// sets are the JobSets that TrainJobs have become, by the UID of the TrainJob.
+	sets    map[types.UID]*job
 	units   map[string]*unit
 	queues  map[string]*queue
 	pods    map[types.UID]*pod
@@ -94,6 +96,7 @@ func newState(changed func()) *state {
 	return &state{
 		changed: changed,
 		jobs:    map[types.UID]*job{},
+		sets:    map[types.UID]*job{},
 		units:   map[string]*unit{},
 		queues:  map[string]*queue{},
 		pods:    map[types.UID]*pod{},
@@ -155,15 +158,35 @@ func (s *state) takeJob(k kind, object *unstructured.Unstructured, arrived int64
 	if j.sequence = arrived; before != nil {
 		j.sequence = before.sequence
 	}
+	if set := s.sets[j.uid]; set != nil {
+		j.needs = set.needs
+	}
 	s.jobs[object.GetUID()] = j
+	if j.partOf != "" && j.kind.gvk.Kind == contract.JobSetKind {
+		s.describe(j)
+	}
 	s.changed()
 	return nil
+}
+
+// describe takes in what a JobSet says that a TrainJob needs. The lock must be held.
+func (s *state) describe(set *job) {
+	s.sets[set.partOf] = set
+	if whole := s.jobs[set.partOf]; whole != nil {
+		described := *whole
+		described.needs = set.needs
+		s.jobs[whole.uid] = &described
+	}
 }
 
 func (s *state) removeJob(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if j := s.jobs[uid]; j != nil && s.sets[j.partOf] == j && s.jobs[j.partOf] == nil {
+		delete(s.sets, j.partOf)
+	}
 	delete(s.jobs, uid)
+	delete(s.sets, uid)
 	s.changed()
 }
 
@@ -313,13 +336,15 @@ func (s *state) removeWorkers(set *appsv1.StatefulSet) {
 }
 
 // whole is the job that an owner of pods belongs to: the MPI operator runs the launcher
-// of an MPIJob as a Job, and the workers as a StatefulSet. The lock must be held.
+// of an MPIJob as a Job, and the workers as a StatefulSet; a TrainJob is a JobSet, and that is Jobs. The lock must be held.
 func (s *state) whole(owner types.UID) types.UID {
 	if job, ok := s.workers[owner]; ok {
 		return job
 	}
-	if j := s.jobs[owner]; j != nil && j.partOf != "" {
-		return j.partOf
+	for range 2 { // a Job, its JobSet, the TrainJob of that
+		if j := s.jobs[owner]; j != nil && j.partOf != "" {
+			owner = j.partOf
+		}
 	}
 	return owner
 }

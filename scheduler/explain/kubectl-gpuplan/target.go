@@ -18,6 +18,7 @@ var kinds = map[string]string{
 	"pytorchjob": contract.KubeflowGroup, "pytorchjobs": contract.KubeflowGroup,
 	"mpijob": contract.KubeflowGroup, "mpijobs": contract.KubeflowGroup,
 	"jobset": contract.JobSetGroup, "jobsets": contract.JobSetGroup,
+	"trainjob": contract.TrainerGroup, "trainjobs": contract.TrainerGroup,
 	"podgroup": contract.PodGroupGroup, "podgroups": contract.PodGroupGroup, "pg": contract.PodGroupGroup, "pgs": contract.PodGroupGroup,
 }
 
@@ -41,7 +42,7 @@ func parseTarget(text, given, current string) (target, error) {
 	case before == "" || isKind(before):
 		return target{current, name}, nil
 	case strings.Contains(before, "."):
-		return target{}, fmt.Errorf("%q is no kind that has gangs: there are pod, job, pytorchjob, mpijob, jobset and podgroup", before)
+		return target{}, fmt.Errorf("%q is no kind that has gangs: there are pod, job, pytorchjob, mpijob, jobset, trainjob and podgroup", before)
 	case given != "" && given != before:
 		return target{}, fmt.Errorf("%s is in namespace %s, and -n says %s: leave out one of them", text, before, given)
 	}

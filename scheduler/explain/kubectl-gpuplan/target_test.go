@@ -34,7 +34,7 @@ func TestParseTarget(t *testing.T) {
 		"kind with group":           {text: "pytorchjobs.kubeflow.org/sweep", want: target{"default", "sweep"}},
 		"kind with version":         {text: "jobs.v1.batch/sweep", want: target{"default", "sweep"}},
 		"kind of another group":     {text: "jobs.batch.volcano.sh/sweep", refused: `"jobs.batch.volcano.sh" is no kind`},
-		"unknown kind":              {text: "sparkapplications.sparkoperator.k8s.io/sweep", refused: "there are pod, job, pytorchjob, mpijob, jobset and podgroup"},
+		"unknown kind":              {text: "sparkapplications.sparkoperator.k8s.io/sweep", refused: "there are pod, job, pytorchjob, mpijob, jobset, trainjob and podgroup"},
 		"nothing before":            {text: "/sweep", refused: `"/sweep" is none of NAME, NAMESPACE/NAME and KIND/NAME`},
 		"nothing behind":            {text: "research/", refused: `"research/" is none of`},
 		"nothing":                   {text: "", refused: `"" is none of`},

@@ -81,9 +81,7 @@ func TestSchemas(t *testing.T) {
 			assert.NotEmpty(t, a.GetMarkdownDescription(), "%s.%s", meta.TypeName, name)
 		}
 	}
-	functions, ok := p.(fwprovider.ProviderWithFunctions)
-	require.True(t, ok)
-	for _, create := range functions.Functions(t.Context()) {
+	for _, create := range p.Functions(t.Context()) {
 		f := create()
 		var meta function.MetadataResponse
 		f.Metadata(t.Context(), function.MetadataRequest{}, &meta)

@@ -361,6 +361,10 @@ func TestErrorsKeepSecrets(t *testing.T) {
 		"answer with an error": {
 			identity.Settings{CredentialsURI: answer(500, `{"AccessKeySecret":"planted-secret"}`)}, []string{"cannot get credentials"},
 		},
+		"answer that repeats what was asked": {
+			identity.Settings{CredentialsURI: answer(403, `{"Code":"Forbidden","Message":"GET /?pass=planted%2Fsecret"}`) + "/?pass=planted/secret"},
+			[]string{"Forbidden: GET /?pass=***"},
+		},
 		"nobody answers": {
 			identity.Settings{CredentialsURI: closed.URL + "/?pass=planted-secret"}, []string{"no answer from 127.0.0.1:", "connection refused"},
 		},

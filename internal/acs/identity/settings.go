@@ -7,6 +7,7 @@ package identity
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,7 +89,23 @@ func New(s Settings) (*Source, error) {
 	if s.OIDC != nil {
 		source.hidden = append(source.hidden, s.OIDC.Token)
 	}
+	source.hidden = append(source.hidden, secretsOf(s.CredentialsURI)...)
 	return source, nil
+}
+
+// secretsOf are the parts of a URI that may be secrets: servers may repeat them in what they answer.
+func secretsOf(uri string) (secrets []string) {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return nil
+	}
+	if password, ok := u.User.Password(); ok {
+		secrets = append(secrets, password)
+	}
+	for _, values := range u.Query() {
+		secrets = append(secrets, values...)
+	}
+	return secrets
 }
 
 func (r Role) session() string {

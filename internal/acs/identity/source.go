@@ -99,7 +99,7 @@ func (s *Source) reason(err error) string {
 	text = address.ReplaceAllString(text, "$1$2")
 	for _, secret := range append(s.hidden, s.last.AccessKeySecret, s.last.SecurityToken) {
 		if secret != "" {
-			text = strings.ReplaceAll(text, secret, "***")
+			text = strings.NewReplacer(secret, "***", url.QueryEscape(secret), "***", url.PathEscape(secret), "***").Replace(text)
 		}
 	}
 	text = strings.Join(strings.Fields(text), " ")

@@ -2,7 +2,6 @@ package kills
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	agent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 	scheduler "github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
@@ -57,7 +57,7 @@ func (s *suite) inPlace(t *testing.T, nodes int, leaf, limit, image string, vari
 	require.NoError(t, err)
 	assert.Len(t, pools, 2, "%q", s.log)
 	assert.Len(t, s.nodes(t), nodes, "%q", s.log)
-	jobs := s.jobs(t)
+	jobs := acctest.Jobs(t, s.client, "")
 	require.Len(t, jobs, 2, "%q", s.log)
 	for _, j := range jobs {
 		spec, err := job.Parse(&j)
@@ -119,17 +119,6 @@ func (s *suite) nodes(t *testing.T) []corev1.Node {
 	return nodes.Items
 }
 
-// jobs are those of the configuration; what operators make of them has owners.
-func (s *suite) jobs(t *testing.T) (all []unstructured.Unstructured) {
-	t.Helper()
-	for _, framework := range job.Frameworks() {
-		items, err := s.client.List(t.Context(), framework.GVK(), "", "")
-		require.NoError(t, err)
-		all = append(all, items...)
-	}
-	return slices.DeleteFunc(all, func(obj unstructured.Unstructured) bool { return len(obj.GetOwnerReferences()) > 0 })
-}
-
 // gone checks that nothing is left of anything.
 func (s *suite) gone(t *testing.T) {
 	t.Helper()
@@ -139,7 +128,7 @@ func (s *suite) gone(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, pools, "%q", s.log)
 	assert.Empty(t, s.nodes(t), "%q", s.log)
-	assert.Empty(t, s.jobs(t), "%q", s.log)
+	assert.Empty(t, acctest.Jobs(t, s.client, ""), "%q", s.log)
 	s.ownPods(t, nil, 0)
 	configMaps, err := s.client.Typed.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)

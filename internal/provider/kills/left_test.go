@@ -89,7 +89,7 @@ func TestKillsOfJobsThatFillTheirPool(t *testing.T) {
 func (s *suite) identities(t *testing.T) map[string]types.UID {
 	t.Helper()
 	all := map[string]types.UID{}
-	for _, j := range s.jobs(t) {
+	for _, j := range acctest.Jobs(t, s.client, "") {
 		all[j.GetName()] = j.GetUID()
 	}
 	return all

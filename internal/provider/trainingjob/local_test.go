@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
@@ -136,12 +134,7 @@ func TestJobsOnTheLocalPlatform(t *testing.T) {
 		ProtoV6ProviderFactories: acctest.Providers(),
 		Steps:                    []resource.TestStep{create, again, importMPI, importPyTorch, suspend, resume, replace, runAgain, finished, vanished},
 		CheckDestroy: func(*terraform.State) error {
-			for _, framework := range job.Frameworks() {
-				jobs, err := client.List(t.Context(), framework.GVK(), "default", "")
-				assert.NoError(t, err)
-				jobs = slices.DeleteFunc(jobs, func(obj unstructured.Unstructured) bool { return len(obj.GetOwnerReferences()) > 0 })
-				assert.Empty(t, jobs)
-			}
+			assert.Empty(t, acctest.Jobs(t, client, "default"))
 			return nil
 		},
 	})

@@ -193,7 +193,7 @@ func TestInvalidJobs(t *testing.T) {
 		},
 		"framework that does not exist": {
 			config.Variables{"framework": text("horovod"), "roles": role("worker", config.Variables{"memory_gib": number(4)})},
-			`Attribute framework value must be one of: ["mpi" "pytorch" "jobset" "batch"], got: "horovod"`,
+			`Attribute framework value must be one of: ["mpi" "pytorch" "trainjob" "jobset" "batch"], got: "horovod"`,
 		},
 		"minimum of a role above its replicas": {
 			config.Variables{"roles": role("worker", config.Variables{"memory_gib": number(4), "replicas": number(2), "minimum": number(3)})},

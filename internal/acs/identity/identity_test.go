@@ -365,6 +365,10 @@ func TestErrorsKeepSecrets(t *testing.T) {
 			identity.Settings{CredentialsURI: answer(403, `{"Code":"Forbidden","Message":"GET /?pass=planted%2Fsecret"}`) + "/?pass=planted/secret"},
 			[]string{"Forbidden: GET /?pass=***"},
 		},
+		"parts of the URI that are no secrets": {
+			identity.Settings{CredentialsURI: answer(403, `{"Code":"Forbidden","Message":"version 1 has gone"}`) + "/?v=1"},
+			[]string{"Forbidden: version 1 has gone"},
+		},
 		"nobody answers": {
 			identity.Settings{CredentialsURI: closed.URL + "/?pass=planted-secret"}, []string{"no answer from 127.0.0.1:", "connection refused"},
 		},

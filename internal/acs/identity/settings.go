@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +94,10 @@ func New(s Settings) (*Source, error) {
 	return source, nil
 }
 
+// shortest is the length of the shortest part of a URI that is taken for a secret: a number of a version is none, and the text of an error
+// without all its digits says nothing.
+const shortest = 6
+
 // secretsOf are the parts of a URI that may be secrets: servers may repeat them in what they answer.
 func secretsOf(uri string) (secrets []string) {
 	u, err := url.Parse(uri)
@@ -105,7 +110,7 @@ func secretsOf(uri string) (secrets []string) {
 	for _, values := range u.Query() {
 		secrets = append(secrets, values...)
 	}
-	return secrets
+	return slices.DeleteFunc(secrets, func(text string) bool { return len(text) < shortest })
 }
 
 func (r Role) session() string {

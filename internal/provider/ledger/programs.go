@@ -14,11 +14,12 @@ func (l *Ledger) RecordProgram(name string, installed bool) {
 	l.visit()
 }
 
-// RemoveProgram records that a program is removed; lost says what jobs run by it, as for [Ledger.CutQuota], by [Orphaned].
+// RemoveProgram says what jobs lose by the removal of a program that [Ledger.RecordProgram] has recorded, as [Ledger.CutQuota] does: lost answers
+// by [Orphaned].
 func (l *Ledger) RemoveProgram(name string, lost func(stays func(job string) bool) []Finding) []Finding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.programs[name], l.cuts[name] = program{}, lost
+	l.cuts[name] = lost
 	return l.check(nil, false)
 }
 

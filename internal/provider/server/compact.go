@@ -25,12 +25,8 @@ func (c compact) Configure(_ context.Context, _ provider.ConfigureRequest, resp 
 
 // Resources are those that have halves.
 func (c compact) Resources(ctx context.Context) (all []func() resource.Resource) {
-	var of provider.MetadataResponse
-	c.Metadata(ctx, provider.MetadataRequest{}, &of)
-	for _, create := range c.Provider.Resources(ctx) {
-		var meta resource.MetadataResponse
-		create().Metadata(ctx, resource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
-		if h, ok := c.halves()[meta.TypeName]; ok {
+	for name, create := range resourcesOf(ctx, c.Provider) {
+		if h, ok := c.halves()[name]; ok {
 			all = append(all, func() resource.Resource {
 				r, _ := create().(planned) // what has halves is
 				return compactResource{r, h}

@@ -77,20 +77,30 @@ type typed interface {
 	TypeAtTerraformPath(context.Context, *tftypes.AttributePath) (attr.Type, error)
 }
 
-// schemasOf returns the schemas of all resources, data sources and actions by name; data sources
-// and actions have a prefix of their own.
-func schemasOf(ctx context.Context, p provider.Provider) map[string]typed {
-	schemas := map[string]typed{}
+// resourcesOf are the constructors of all resources by name.
+func resourcesOf(ctx context.Context, p provider.Provider) map[string]func() resource.Resource {
 	var of provider.MetadataResponse
 	p.Metadata(ctx, provider.MetadataRequest{}, &of)
+	all := map[string]func() resource.Resource{}
 	for _, create := range p.Resources(ctx) {
-		r := create()
 		var meta resource.MetadataResponse
-		r.Metadata(ctx, resource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
-		var s resource.SchemaResponse
-		r.Schema(ctx, resource.SchemaRequest{}, &s)
-		schemas[meta.TypeName] = s.Schema
+		create().Metadata(ctx, resource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
+		all[meta.TypeName] = create
 	}
+	return all
+}
+
+// schemasOf returns the schemas of all resources and data sources by name; data sources
+// have a prefix of their own.
+func schemasOf(ctx context.Context, p provider.Provider) map[string]typed {
+	schemas := map[string]typed{}
+	for name, create := range resourcesOf(ctx, p) {
+		var s resource.SchemaResponse
+		create().Schema(ctx, resource.SchemaRequest{}, &s)
+		schemas[name] = s.Schema
+	}
+	var of provider.MetadataResponse
+	p.Metadata(ctx, provider.MetadataRequest{}, &of)
 	for _, create := range p.DataSources(ctx) {
 		d := create()
 		var meta datasource.MetadataResponse
@@ -117,18 +127,13 @@ const dataPrefix, actionPrefix = "data.", "action."
 // halvesOf divides the schemas of all resources that a plan may ask for a part.
 func halvesOf(ctx context.Context, p provider.Provider, schemas map[string]typed) map[string]*halves {
 	all := map[string]*halves{}
-	var of provider.MetadataResponse
-	p.Metadata(ctx, provider.MetadataRequest{}, &of)
-	for _, create := range p.Resources(ctx) {
-		r, ok := create().(planned)
-		if !ok {
+	for name, create := range resourcesOf(ctx, p) {
+		if _, ok := create().(planned); !ok {
 			continue
 		}
-		var meta resource.MetadataResponse
-		r.Metadata(ctx, resource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
-		whole, _ := schemas[meta.TypeName].(schema.Schema) // a resource has this one
+		whole, _ := schemas[name].(schema.Schema) // a resource has this one
 		if h, ok := halve(ctx, whole); ok {
-			all[meta.TypeName] = h
+			all[name] = h
 		}
 	}
 	return all
@@ -138,17 +143,10 @@ func halvesOf(ctx context.Context, p provider.Provider, schemas map[string]typed
 // be for as well.
 func onlyOf(ctx context.Context, p provider.Provider) map[string]string {
 	objects := map[string]string{}
-	var of provider.MetadataResponse
-	p.Metadata(ctx, provider.MetadataRequest{}, &of)
-	for _, create := range p.Resources(ctx) {
-		r := create()
-		manager, ok := r.(interface{ Manages() string })
-		if !ok || manager.Manages() == "" {
-			continue
+	for name, create := range resourcesOf(ctx, p) {
+		if manager, ok := create().(interface{ Manages() string }); ok && manager.Manages() != "" {
+			objects[name] = manager.Manages()
 		}
-		var meta resource.MetadataResponse
-		r.Metadata(ctx, resource.MetadataRequest{ProviderTypeName: of.TypeName}, &meta)
-		objects[meta.TypeName] = manager.Manages()
 	}
 	return objects
 }

@@ -65,9 +65,11 @@ func write(ctx context.Context, client *kube.Client, spec job.Spec, obj, live *u
 	if err != nil || runtime == nil {
 		return written, err
 	}
-	own(runtime, written)
-	if err := applyRuntime(ctx, client, spec, runtime); err != nil {
-		return nil, err
+	if live == nil {
+		own(runtime, written)
+		if err := applyRuntime(ctx, client, spec, runtime); err != nil {
+			return nil, err
+		}
 	}
 	job.Join(written, runtime)
 	return written, nil

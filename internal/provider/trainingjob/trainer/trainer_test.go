@@ -3,6 +3,7 @@ package trainer_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -63,7 +64,9 @@ func assertNothing(t *testing.T, client *kube.Client) {
 func TestTrainJobsOnTheLocalPlatform(t *testing.T) {
 	client := acctest.OnPlatform(t)
 	at := func(variables config.Variables) resource.TestStep {
-		return resource.TestStep{ConfigFile: config.StaticFile("testdata/main.tf"), ConfigVariables: variables}
+		all := config.Variables{"framework": config.StringVariable(string(job.TrainJob))}
+		maps.Copy(all, variables)
+		return resource.TestStep{ConfigFile: config.StaticFile("../testdata/jobset/main.tf"), ConfigVariables: all}
 	}
 	team := func() (teams []string) {
 		roles, _, err := unstructured.NestedSlice(read(t, client, job.JobSet.GVK(), "rl").Object, "spec", "replicatedJobs")

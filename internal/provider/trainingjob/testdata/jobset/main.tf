@@ -1,3 +1,4 @@
+variable "framework" { default = "jobset" }
 variable "suspend" { default = false }
 variable "team" { default = "vision" }
 variable "limit" { default = 1 }
@@ -18,7 +19,7 @@ resource "gpuplan_scheduler" "this" { image = "local/scheduler:test" }
 # A gang of roles that are nothing alike, and a driver beside it.
 resource "gpuplan_training_job" "rl" {
   name          = "rl"
-  framework     = "jobset"
+  framework     = var.framework
   image         = var.image
   pools         = [gpuplan_node_pool.v100.capacity]
   suspend       = var.suspend
@@ -38,7 +39,7 @@ resource "gpuplan_training_job" "rl" {
 # One that is done soon.
 resource "gpuplan_training_job" "short" {
   name        = "short"
-  framework   = "jobset"
+  framework   = var.framework
   image       = "train:1"
   pools       = [gpuplan_node_pool.v100.capacity]
   after       = [gpuplan_training_job.rl.placed]

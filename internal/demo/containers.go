@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -137,7 +138,8 @@ func reportContainers(w io.Writer, jobs snapshot, containers []container) error 
 			if i := slices.IndexFunc(j.planned, func(m assignment.Model) bool { return m.Member == c.member }); i >= 0 {
 				planned = j.planned[i]
 			}
-			if nodes[planned.Node] == "" {
+			another := slices.Contains(slices.Collect(maps.Values(nodes)), c.node)
+			if planned.Node != "" && nodes[planned.Node] == "" && !another {
 				nodes[planned.Node] = c.node
 			}
 			same := "yes"

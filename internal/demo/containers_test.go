@@ -24,6 +24,7 @@ func TestReportContainers(t *testing.T) {
 		"another GPU":   {func(c []container) []container { c[2].gpus = "1,3"; return c }, `container main of pod w1 has GPUs "1,3" of n1`},
 		"no GPU":        {func(c []container) []container { c[1].gpus = ""; return c }, `container main of pod w0 has GPUs "" of n1`},
 		"another node":  {func(c []container) []container { c[2].node = "n2"; return c }, `container main of pod w1 has GPUs "1,2" of n2`},
+		"one for two":   {func(c []container) []container { c[3].node = "n1"; return c }, `container main of pod w2 has GPUs "0" of n1`},
 		"not there":     {func(c []container) []container { return c[:3] }, "worker-2 of vgg16 has no container"},
 		"launcher's":    {func(c []container) []container { c[0].gpus = "7"; return c }, `container main of pod l has GPUs "7" of n2`},
 		"of no one job": {func(c []container) []container { return append(c, container{job: "other", gpus: "7"}) }, ""},

@@ -150,7 +150,7 @@ func (c *Client) waitServed(ctx context.Context, crd *unstructured.Unstructured,
 	if err != nil {
 		return fmt.Errorf("%s is established, but discovery does not list %s: %w", describeObject(crd), kind, err)
 	}
-	c.mapper.Reset()
+	c.served.renew(time.Now())
 	return nil
 }
 

@@ -5,21 +5,17 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
+	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 )
 
 const (
@@ -35,8 +31,9 @@ type Client struct {
 	Dynamic dynamic.Interface
 	Config  *rest.Config
 
-	mapper meta.ResettableRESTMapper
-	rights sync.Map // Right -> bool, as far as asked
+	served *served
+	rights *sync.Map     // Right -> bool, as far as asked
+	age    time.Duration // see [Client.Believing]
 }
 
 // New returns a client for the API server of cfg. It makes no request: the
@@ -64,7 +61,8 @@ func New(cfg *rest.Config) (*Client, error) {
 		Typed:   typed,
 		Dynamic: dyn,
 		Config:  cfg,
-		mapper:  restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(typed.Discovery())),
+		served:  newServed(typed.Discovery()),
+		rights:  &sync.Map{},
 	}, nil
 }
 
@@ -96,70 +94,6 @@ func (c *Client) List(ctx context.Context, gvk schema.GroupVersionKind, namespac
 		return nil, fmt.Errorf("list %s: %w", gvk.Kind, c.answered(ctx, gvk, err))
 	}
 	return list.Items, nil
-}
-
-// Served tells whether the server serves a kind, and in which version; of
-// several versions it names the group's preferred one. It asks the server each time.
-func (c *Client) Served(ctx context.Context, group, kind string) (version string, ok bool, err error) {
-	if err := ctx.Err(); err != nil {
-		return "", false, err
-	}
-	groups, err := c.Typed.Discovery().ServerGroups()
-	if err != nil {
-		return "", false, fmt.Errorf("discover what the API server serves: %w", c.discovered(err))
-	}
-	if !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "" && len(g.Versions) > 0 }) {
-		return "", false, c.stranger(noCore)
-	}
-	for _, g := range groups.Groups {
-		if g.Name != group {
-			continue
-		}
-		for _, v := range append([]metav1.GroupVersionForDiscovery{g.PreferredVersion}, g.Versions...) {
-			list, err := c.Typed.Discovery().ServerResourcesForGroupVersion(v.GroupVersion)
-			if apierrors.IsNotFound(err) {
-				continue // it has just gone
-			}
-			if err != nil {
-				return "", false, fmt.Errorf("discover %s: %w", v.GroupVersion, plain(err))
-			}
-			for _, r := range list.APIResources {
-				if r.Kind == kind {
-					return v.Version, true, nil
-				}
-			}
-		}
-	}
-	return "", false, nil
-}
-
-// Serves tells whether the server serves a kind in this version.
-func (c *Client) Serves(gvk schema.GroupVersionKind) (bool, error) {
-	_, err := c.mapping(gvk)
-	if errors.Is(err, ErrNotServed) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// mapping finds the resource of a kind, and asks the server again before it says
-// that there is none, because CRDs come and go.
-func (c *Client) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	m, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if meta.IsNoMatchError(err) {
-		c.mapper.Reset()
-		m, err = c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	}
-	if meta.IsNoMatchError(err) {
-		if _, err := c.mapper.RESTMapping(namespaceKind.GroupKind(), namespaceKind.Version); meta.IsNoMatchError(err) {
-			return nil, c.stranger(noCore)
-		}
-		return nil, fmt.Errorf("%w: %s (is its CRD installed?)", ErrNotServed, gvk)
-	}
-	if err != nil {
-		return nil, c.discovered(err)
-	}
-	return m, nil
 }
 
 // resource returns the dynamic client of a kind in a namespace.

@@ -150,6 +150,28 @@ func TestServedFollowsTheServer(t *testing.T) {
 	assert.ErrorIs(t, err, kube.ErrNotServed, "it has gone since discovery")
 }
 
+// Who believes asks once for what is not served, within the time, and sees at once what is.
+func TestBelieving(t *testing.T) {
+	server, client, ctx := start(t)
+	believing := client.Believing(time.Hour)
+	for range 3 {
+		_, err := believing.Get(ctx, widgets, "default", "w")
+		require.ErrorIs(t, err, kube.ErrNotServed)
+		_, ok, err := believing.Served(ctx, "example.com", "Widget")
+		require.NoError(t, err)
+		assert.False(t, ok)
+	}
+	assert.Equal(t, 1, server.Discoveries())
+
+	server.Put(widgetCRD())
+	_, err := believing.Get(ctx, widgets, "default", "w")
+	require.ErrorIs(t, err, kube.ErrNotServed)
+	_, err = client.Believing(time.Nanosecond).Get(ctx, widgets, "default", "w")
+	assert.True(t, kube.IsNotFound(err), "%v", err)
+	_, err = believing.Get(ctx, widgets, "default", "w")
+	assert.True(t, kube.IsNotFound(err), "what one client has learnt the other knows: %v", err)
+}
+
 func TestUnreachableServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

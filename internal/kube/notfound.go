@@ -43,7 +43,7 @@ func (c *Client) answered(ctx context.Context, gvk schema.GroupVersionKind, err 
 	}
 	var unserved error
 	discover := func(context.Context) (bool, error) {
-		c.mapper.Reset()
+		c.served.renew(time.Now())
 		_, unserved = c.mapping(gvk)
 		return unserved != nil, nil
 	}

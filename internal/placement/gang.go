@@ -1,8 +1,8 @@
 package placement
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -186,7 +186,7 @@ type Planned struct {
 
 // PlannedName is the name of a node that does not exist yet: the i-th of its pool in the
 // planner's order, from 0.
-func PlannedName(pool string, i int) string { return fmt.Sprintf("%s[%d]", pool, i) }
+func PlannedName(pool string, i int) string { return pool + "[" + strconv.Itoa(i) + "]" }
 
 // PlannedNames are the names of nodes by those that they had before they existed. The
 // nodes must be in the planner's order ([CompareNodes]), and all nodes of their pools.

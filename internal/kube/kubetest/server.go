@@ -36,6 +36,7 @@ type Server struct {
 	writes  int
 	// lists and gets count the calls by the plural of the kind.
 	lists, gets map[string]int
+	discoveries int
 }
 
 type kind struct {
@@ -185,6 +186,13 @@ func (s *Server) Gets() map[string]int {
 	return maps.Clone(s.gets)
 }
 
+// Discoveries returns how often clients have asked so far which groups there are.
+func (s *Server) Discoveries() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.discoveries
+}
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
@@ -192,6 +200,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 		return
 	case len(parts) == 1 && parts[0] == "apis":
+		s.mu.Lock()
+		s.discoveries++
+		s.mu.Unlock()
 		reply(w, http.StatusOK, s.groups())
 		return
 	case len(parts) == 2 && parts[0] == "api":

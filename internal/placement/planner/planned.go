@@ -101,9 +101,23 @@ func slower(planned []placement.Planned, placed []placement.Assignment) string {
 
 // spotsOf finds the places of the members to place.
 func spotsOf(p *packing.Packer, planned []placement.Planned) (spots map[string]packing.Spot, why string) {
-	nodes := placement.ByPlannedName(p.Nodes, func(n *capacity.Node) string { return n.Pool })
+	names, pools := map[string]bool{}, map[string]bool{}
+	for _, at := range planned {
+		names[at.Node] = true
+		if end := strings.LastIndexByte(at.Node, '['); end >= 0 {
+			pools[at.Node[:end]] = true
+		}
+	}
+	nodes := placement.ByPlannedName(p.Nodes, func(n *capacity.Node) string {
+		if pools[n.Pool] {
+			return n.Pool
+		}
+		return ""
+	})
 	for _, n := range p.Nodes {
-		nodes[n.Name] = n
+		if names[n.Name] {
+			nodes[n.Name] = n
+		}
 	}
 	due := map[string]bool{}
 	for _, b := range p.Due {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	storagev1 "k8s.io/api/storage/v1"
@@ -61,6 +62,10 @@ const (
 	AssumeRoleWithOIDC    = "assume_role_with_oidc"
 	STSEndpoint           = "sts_endpoint"
 )
+
+// unservedAge is how long a plan believes that the cluster does not serve a kind. Each job asks for
+// the kinds of all frameworks, and a cluster serves a few of them.
+const unservedAge = 10 * time.Second
 
 // Reasons why a client cannot be made, other than a mistake in the configuration.
 var (
@@ -133,7 +138,14 @@ func New(s Settings) *Session {
 func (s *Session) ACS() (*acs.Client, error) { return s.acs() }
 
 // Kube returns the client of the cluster's Kubernetes API, with the same errors as [Session.ACS].
-func (s *Session) Kube() (*kube.Client, error) { return s.kube() }
+// Until an apply begins, what the cluster does not serve is believed for a while.
+func (s *Session) Kube() (*kube.Client, error) {
+	client, err := s.kube()
+	if err != nil || s.Ledger.Applying() {
+		return client, err
+	}
+	return client.Believing(unservedAge), nil
+}
 
 // Cluster returns what the walk sees of the cluster, with the same errors as [Session.ACS].
 func (s *Session) Cluster() (*cluster.Cluster, error) { return s.cluster() }

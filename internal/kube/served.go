@@ -1,0 +1,94 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/restmapper"
+)
+
+// served is what one API server is known to serve.
+type served struct {
+	mapper meta.ResettableRESTMapper
+
+	mu    sync.Mutex
+	since time.Time // what the mapper knows was asked for at this time or later
+}
+
+func newServed(by discovery.DiscoveryInterface) *served {
+	return &served{mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(by)), since: time.Now()}
+}
+
+// renew forgets what was asked for before a time.
+func (s *served) renew(before time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.Before(before) {
+		s.mapper.Reset()
+		s.since = time.Now()
+	}
+}
+
+// Believing returns the client as one that takes a kind for not served, without asking the
+// server again, when it was not served a time of age ago: who asks about hundreds of jobs asks
+// for kinds that are not there once. The client itself asks each time.
+func (c *Client) Believing(age time.Duration) *Client {
+	believing := *c
+	believing.age = age
+	return &believing
+}
+
+// Served tells whether the server serves a kind, and in which version; of
+// several versions it names the group's preferred one. It asks the server each time
+// ([Client.Believing] says when not).
+func (c *Client) Served(ctx context.Context, group, kind string) (version string, ok bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", false, err
+	}
+	c.served.renew(time.Now().Add(-c.age))
+	m, err := c.mapping(schema.GroupVersionKind{Group: group, Kind: kind})
+	switch {
+	case errors.Is(err, ErrNotServed):
+		return "", false, nil
+	case err != nil:
+		return "", false, fmt.Errorf("discover what the API server serves: %w", err)
+	}
+	return m.GroupVersionKind.Version, true, nil
+}
+
+// Serves tells whether the server serves a kind in this version.
+func (c *Client) Serves(gvk schema.GroupVersionKind) (bool, error) {
+	_, err := c.mapping(gvk)
+	if errors.Is(err, ErrNotServed) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// mapping finds the resource of a kind, and asks the server again before it says
+// that there is none ([Client.Believing] says when not), because CRDs come and go.
+func (c *Client) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	asked := time.Now()
+	m, err := c.served.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if meta.IsNoMatchError(err) {
+		c.served.renew(asked.Add(-c.age))
+		m, err = c.served.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	}
+	if meta.IsNoMatchError(err) {
+		if _, err := c.served.mapper.RESTMapping(namespaceKind.GroupKind(), namespaceKind.Version); meta.IsNoMatchError(err) {
+			return nil, c.stranger(noCore)
+		}
+		return nil, fmt.Errorf("%w: %s (is its CRD installed?)", ErrNotServed, gvk)
+	}
+	if err != nil {
+		return nil, c.discovered(err)
+	}
+	return m, nil
+}

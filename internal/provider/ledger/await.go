@@ -12,12 +12,26 @@ import (
 
 // Await waits, for a job that was just planned, while jobs fit only without others of this configuration that no visit has
 // decided about: as long as visits come, and for patience after the last one. What is open then it says, because a job that
-// is in no state is never visited. The walk of an apply visits only what changes, and says nothing of that. One caller at a time waits, for all that were planned, since Terraform has few visits
-// under way; it says nothing to others.
-func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) []Finding {
+// is in no state is never visited. The walk of an apply visits only what changes, and says nothing of that.
+//
+// One caller at a time waits so, for all that were planned. Others wait for their own job only, to say what later visits
+// show of it, and a quarter of patience: Terraform has few visits under way, which none of them may hold up.
+func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) (findings []Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.awaiting || l.live == nil || l.applying || l.part || l.mayApply {
+	if l.live == nil || l.applying || l.part || l.mayApply || l.jobs[id] == nil {
+		return nil
+	}
+	l.waiters[id] = nil
+	defer func() {
+		findings = append(l.waiters[id], findings...)
+		delete(l.waiters, id)
+	}()
+	if l.awaiting {
+		j := l.jobs[id]
+		for !l.hurried && j.needs && l.awaits(j) {
+			l.hurried = !l.visitedWithin(ctx, patience/4)
+		}
 		return nil
 	}
 	l.awaiting = true
@@ -34,10 +48,27 @@ func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) [
 	return l.sayOpen(id)
 }
 
+// waiterFor returns the job that a finding is about and whose visit waits for it, "" when there is none.
+func (l *Ledger) waiterFor(f Finding, visited *job) string {
+	if visited != nil && slices.Contains(f.Jobs, visited.Gang.ID) {
+		return ""
+	}
+	at := slices.IndexFunc(f.Jobs, func(id string) bool {
+		_, waits := l.waiters[id]
+		return waits
+	})
+	if at < 0 {
+		return ""
+	}
+	return f.Jobs[at]
+}
+
 // visitedWithin waits for the next visit, without the lock.
 func (l *Ledger) visitedWithin(ctx context.Context, patience time.Duration) bool {
-	next := make(chan struct{})
-	l.next = next
+	if l.next == nil {
+		l.next = make(chan struct{})
+	}
+	next := l.next
 	l.mu.Unlock()
 	defer l.mu.Lock()
 	timer := time.NewTimer(patience)
@@ -97,7 +128,7 @@ func (l *Ledger) sayOpen(visited string) (findings []Finding) {
 		if len(names) > 0 {
 			f.Detail += fmt.Sprintf(" As long as it runs, the scheduler evicts for the job: %s.", join(names))
 		}
-		findings = append(findings, l.explained(l.addressed(l.heard(f, l.jobs[visited]), l.jobs[visited])))
+		findings = append(findings, l.shown(f, l.jobs[visited]))
 	}
 	return findings
 }

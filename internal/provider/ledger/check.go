@@ -54,9 +54,18 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		if !f.Error && l.treeOpen() && slices.Contains(byTree, f.Kind) {
 			f = asItIs(f)
 		}
-		fresh = append(fresh, l.explained(l.addressed(l.heard(f, changed), changed)))
+		if waiter := l.waiterFor(f, changed); waiter != "" {
+			l.waiters[waiter] = append(l.waiters[waiter], l.shown(f, l.jobs[waiter]))
+			continue
+		}
+		fresh = append(fresh, l.shown(f, changed))
 	}
 	return fresh
+}
+
+// shown is a finding as the visit of a job says it.
+func (l *Ledger) shown(f Finding, visited *job) Finding {
+	return l.explained(l.addressed(l.heard(f, visited), visited))
 }
 
 // asKnownNow refuses at apply a job that can never run within a quota tree of which the plan did not know all.

@@ -56,10 +56,12 @@ type Ledger struct {
 	programs  map[string]program // those that this walk has visited
 	starts    starts
 	devices   devices
-	awaiting  bool            // a caller waits for visits
-	mayApply  bool            // the walk may be one that visits only what changes
-	missed    map[string]bool // jobs that no visit has decided about for so long that none is waited for
-	next      chan struct{}   // closed by the next visit, nil when none waits
+	awaiting  bool                 // a caller waits for visits
+	hurried   bool                 // no other caller waits any more
+	waiters   map[string][]Finding // jobs whose visits wait, with what was found of them meanwhile
+	mayApply  bool                 // the walk may be one that visits only what changes
+	missed    map[string]bool      // jobs that no visit has decided about for so long that none is waited for
+	next      chan struct{}        // closed by the next visit, nil when none waits
 }
 
 // New returns an empty ledger.
@@ -85,6 +87,7 @@ func New() *Ledger {
 		told:      map[string]map[string]bool{},
 		reported:  map[string]bool{},
 		missed:    map[string]bool{},
+		waiters:   map[string][]Finding{},
 		programs:  map[string]program{},
 		cuts:      map[string]func(stays func(job string) bool) []Finding{},
 		devices:   devices{unpinned: map[string]DevicePool{}},
@@ -199,7 +202,8 @@ const (
 )
 
 // Finding is something that only several resources together show. The resource
-// whose visit completed the picture reports it, once.
+// whose visit completed the picture reports it, once; a job whose visit still waits
+// ([Ledger.Await]) reports its own.
 type Finding struct {
 	Kind Kind
 	// Jobs are the IDs of the jobs concerned; the first is the one that waits or fails.

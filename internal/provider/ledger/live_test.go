@@ -1440,7 +1440,7 @@ func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
 		"nobody checks it, its scheduler evicts":  {change: func(j ledger.Job) ledger.Job { return unchecked(claimsUrgently(j)) }, want: []string{said}},
 		"both are":                                {visits: []visit{leave("default/mine"), leave("default/other")}, patience: ever},
 		"one goes meanwhile":                      {meanwhile: leave("default/mine"), patience: ever},
-		"one stays, which is said with its visit": {meanwhile: keep("default/mine"), patience: ever},
+		"one stays":                               {meanwhile: keep("default/mine"), patience: ever, want: []string{"error Misfit default/new"}},
 		"Terraform replaces it":                   {visits: []visit{keep("default/new")}, want: []string{"error NeedsOthers default/new"}},
 		"in the walk of an apply":                 {visits: []visit{applies}},
 		"before an apply that makes its own plan": {visits: []visit{applies, reads}, want: []string{said}},
@@ -1470,6 +1470,53 @@ func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
 			assert.Empty(t, l.Await(t.Context(), "default/new", ever), "it is said once, and not waited for again")
 		})
 	}
+}
+
+// What later visits show of jobs whose visits still wait is said with those jobs.
+func TestFindingsShowWithTheirJobs(t *testing.T) {
+	one := machines(t, "v100", 1)
+	full := cluster{nodes: one, own: []string{"default/mine"}}.runs("default/mine", 8)
+	for name, names := range map[string][]string{"one waits": {"a"}, "three wait": {"a", "b", "c"}} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			l.Observe(full.live)
+			found := make(chan []ledger.Finding, len(names))
+			for _, name := range names {
+				j := job(one, name, 2)
+				go func() {
+					first := plan(j)(l)
+					found <- append(first, l.Await(t.Context(), j.Gang.ID, time.Minute)...)
+				}()
+			}
+			require.Eventually(t, func() bool { return ledger.Waiters(l) == len(names) }, time.Minute, time.Millisecond)
+			assert.Empty(t, keep("default/mine")(l), "the job that stays is not the one that does not fit")
+			var all []string
+			for range names {
+				all = append(all, describe(<-found)...)
+			}
+			var want []string
+			for _, name := range names {
+				want = append(want, "error Misfit default/"+name)
+			}
+			assert.Subset(t, all, want)
+		})
+	}
+}
+
+// Others than the first give way when no visit comes: Terraform has few under way.
+func TestWhoWaitsGivesWay(t *testing.T) {
+	one := machines(t, "v100", 1)
+	full := cluster{nodes: one, own: []string{"default/mine"}}.runs("default/mine", 8)
+	l := ledger.New()
+	l.Observe(full.live)
+	plan(job(one, "a", 2))(l)
+	plan(job(one, "b", 2))(l)
+	first := make(chan []ledger.Finding)
+	go func() { first <- l.Await(t.Context(), "default/a", time.Hour) }()
+	require.Eventually(t, func() bool { return ledger.Waiters(l) == 1 }, time.Minute, time.Millisecond)
+	assert.Empty(t, l.Await(t.Context(), "default/b", time.Millisecond))
+	assert.Equal(t, []string{"error Misfit default/b"}, describe(keep("default/mine")(l)), "its visit is over")
+	assert.Equal(t, []string{"error Misfit default/a"}, describe(<-first))
 }
 
 // applies makes the walk one of an apply, reads has it read what is in the state first.

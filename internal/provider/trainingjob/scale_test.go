@@ -151,3 +151,32 @@ func TestPlansAreShortAndListOnce(t *testing.T) {
 	terraform.Must(t, "apply", "saved")
 	terraform.Must(t, "plan", "-detailed-exitcode")
 }
+
+// A job that does not fit beside those that stay is refused as itself, whichever of them Terraform visits last.
+func TestMisfitShowsWithItsJob(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	terraform := acctest.StartCLI(t)
+	terraform.Write(t, fleet(3, 1, "a"))
+	terraform.Must(t, "apply", "-auto-approve")
+	for p := range 3 {
+		startMembers(t, cloud, fmt.Sprintf("j%d-0", p), fmt.Sprintf("p%d", p), 0)
+	}
+	terraform.Must(t, "apply", "-auto-approve", "-refresh-only")
+	terraform.Write(t, fleet(3, 1, "a")+`
+resource "gpuplan_training_job" "big" {
+  name      = "big"
+  framework = "mpi"
+  image     = "train:1"
+  command   = ["train"]
+  pools     = [gpuplan_node_pool.p0.capacity]
+  roles     = { worker = { replicas = 9, gpus = 1 } }
+}
+`)
+	for range 3 {
+		output, err := terraform.Run("plan")
+		require.Error(t, err)
+		assert.Contains(t, output, "Error: Gang does not fit")
+		assert.Contains(t, output, "with gpuplan_training_job.big,")
+	}
+}

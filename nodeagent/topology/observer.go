@@ -43,7 +43,7 @@ type observer struct {
 func newObserver(a *Agent, node string, source hardware.Source) *observer {
 	return &observer{
 		node: node, source: source, metrics: a.Metrics, log: a.Log.With("node", node), now: a.Now,
-		tracker: health.Tracker{QuietTime: a.QuietTime}, logged: map[string]health.Verdict{},
+		tracker: health.Tracker{QuietTime: a.QuietTime},
 	}
 }
 
@@ -106,17 +106,20 @@ func (o *observer) use(now time.Time, whole hardware.Reading) error {
 
 // logChanges logs GPUs of which the state or the reason has changed; since when is not worth a line.
 func (o *observer) logChanges() {
+	before := o.logged
+	o.logged = make(map[string]health.Verdict, len(o.verdicts))
 	for i, verdict := range o.verdicts {
 		device := o.whole.Machine.GPUs[i]
-		before, known := o.logged[hardware.ID(device)]
-		if o.logged[hardware.ID(device)] = verdict; before.State == verdict.State && before.Reason() == verdict.Reason() || !known && verdict.State == health.Healthy {
+		was, known := before[hardware.ID(device)]
+		o.logged[hardware.ID(device)] = verdict
+		if was.State == verdict.State && was.Reason() == verdict.Reason() || !known && verdict.State == health.Healthy {
 			continue
 		}
 		level := slog.LevelWarn
 		if verdict.State == health.Healthy {
 			level = slog.LevelInfo
 		}
-		o.log.Log(context.Background(), level, "health of a GPU", "gpu", device.Index, "uuid", device.UUID, "was", before.State, "is", verdict.State, "reason", verdict.Reason())
+		o.log.Log(context.Background(), level, "health of a GPU", "gpu", device.Index, "uuid", device.UUID, "was", was.State, "is", verdict.State, "reason", verdict.Reason())
 	}
 }
 

@@ -83,8 +83,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at key) {
 	out := json.NewEncoder(w)
 	for next := 0; ; {
 		s.mu.Lock()
-		expired, changed, news := from < s.expired, s.changed, slices.Clone(s.log[next:])
-		next = len(s.log)
+		expired, changed := from < s.expired, s.changed
+		var news []event
+		if !expired {
+			news = slices.Clone(s.log[next:])
+			next = len(s.log)
+		}
 		s.mu.Unlock()
 		if expired {
 			_ = out.Encode(map[string]any{"type": "ERROR", "object": metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},

@@ -162,6 +162,7 @@ func (s *Server) ExpireWatches() {
 	defer s.mu.Unlock()
 	s.revision++
 	s.expired = s.revision
+	s.log = nil
 	s.broadcast()
 }
 

@@ -136,10 +136,18 @@ func Split(obj *unstructured.Unstructured) (runtime, bare *unstructured.Unstruct
 	return runtime, bare
 }
 
-// OwnsRuntime reports whether a TrainingRuntime of the job's name is of its making.
+// OwnsRuntime reports whether a TrainingRuntime of the job's name is of its making: it belongs to the TrainJob, or an
+// apply of this configuration that was cut off has left it. Without [Spec.Owner] that is taken for one of any configuration.
 func (s Spec) OwnsRuntime(runtime *unstructured.Unstructured) bool {
-	owners := runtime.GetOwnerReferences()
-	return runtime.GetLabels()[contract.ManagedByLabel] == contract.ManagedByValue && (len(owners) == 0 || s.Owns(owners))
+	labels, owners := runtime.GetLabels(), runtime.GetOwnerReferences()
+	if labels[contract.ManagedByLabel] != contract.ManagedByValue {
+		return false
+	}
+	if len(owners) > 0 {
+		return s.Owns(owners)
+	}
+	by := labels[contract.OwnerLabel]
+	return by == "" || s.Owner == "" || by == s.Owner
 }
 
 // keepTrainJob is [Keep] for a TrainJob: its JobSet is a copy of what its runtime says, of which nobody can change more

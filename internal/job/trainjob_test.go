@@ -95,6 +95,8 @@ func TestRuntimesOfAJob(t *testing.T) {
 	}{
 		"the job's":            {ours, owner("TrainJob", "rl"), true},
 		"left of a cut apply":  {ours, nil, true},
+		"with the stamp":       {map[string]string{contract.ManagedByLabel: contract.ManagedByValue, contract.OwnerLabel: "mine"}, nil, true},
+		"with another stamp":   {map[string]string{contract.ManagedByLabel: contract.ManagedByValue, contract.OwnerLabel: "theirs"}, nil, false},
 		"of another job":       {ours, owner("TrainJob", "other"), false},
 		"of others":            {nil, nil, false},
 		"of others, the job's": {nil, owner("TrainJob", "rl"), false},
@@ -102,7 +104,9 @@ func TestRuntimesOfAJob(t *testing.T) {
 		runtime := &unstructured.Unstructured{Object: map[string]any{}}
 		runtime.SetLabels(test.labels)
 		runtime.SetOwnerReferences(test.owners)
-		assert.Equal(t, test.own, trainJobPlain().OwnsRuntime(runtime), name)
+		s := trainJobPlain()
+		s.Owner = "mine"
+		assert.Equal(t, test.own, s.OwnsRuntime(runtime), name)
 	}
 }
 

@@ -355,12 +355,23 @@ func (c *check) job() {
 	if err != nil || c.missingCreate(obj) {
 		return
 	}
-	if runtime, _ := job.Split(obj); runtime != nil {
-		obj = runtime // without which Kubeflow Trainer refuses the TrainJob
+	create := func(obj *unstructured.Unstructured) {
+		_, err := c.TryCreate(c.ctx, obj)
+		if err != nil && strings.Contains(err.Error(), runtimeFirst) {
+			return // the apply creates the runtime before
+		}
+		c.refused(itself, "create "+obj.GetKind()+" "+c.spec.ID(), err)
 	}
-	_, err = c.TryCreate(c.ctx, obj)
-	c.refused(itself, "create "+obj.GetKind()+" "+c.spec.ID(), err)
+	runtime, bare := job.Split(obj)
+	if runtime != nil {
+		create(runtime)
+	}
+	create(bare)
 }
+
+// runtimeFirst is how Kubeflow Trainer refuses a TrainJob without its runtime
+// (pkg/runtime/core/trainingruntime.go of its version 2).
+const runtimeFirst = "must be created before the TrainJob is created"
 
 // pods asks the server whether it would create a pod of each role, and what it would add.
 func (c *check) pods() {

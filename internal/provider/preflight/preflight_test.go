@@ -221,15 +221,15 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		"a launcher":                {func(s *job.Spec) { s.Framework = job.MPI }, nil},
 		"quota for Services": {
 			func(s *job.Spec) { s.Namespace = "bare" },
-			[]string{"roles: The namespace's quota is too small: Beside the pods of job bare/j its operator makes 2 of services, and the ResourceQuota bare/none allows 1, of which 0 is used: it cannot, and the job does not get far. Raise the quota"},
+			[]string{"roles: The namespace's quota is too small: Beside its pods job bare/j takes 2 of services, and the ResourceQuota bare/none allows 1, of which 0 is used: there is never room for it, and the job does not get far. Raise the quota"},
 		},
 		"quota for ConfigMaps": {
 			func(s *job.Spec) { s.Namespace, s.Framework = "bare", job.MPI },
-			[]string{"roles: The namespace's quota is too small: Beside the pods of job bare/j its operator makes 1 of count/configmaps, and the ResourceQuota bare/none allows 0"},
+			[]string{"roles: The namespace's quota is too small: Beside its pods job bare/j takes 1 of count/configmaps, and the ResourceQuota bare/none allows 0"},
 		},
 		"quota for child Jobs": {
 			func(s *job.Spec) { s.Namespace, s.Framework = "bare", job.JobSet },
-			[]string{"roles: The namespace's quota is too small: Beside the pods of job bare/j its operator makes 1 of count/jobs.batch, and the ResourceQuota bare/none allows 0"},
+			[]string{"roles: The namespace's quota is too small: Beside its pods job bare/j takes 1 of count/jobs.batch, and the ResourceQuota bare/none allows 0"},
 		},
 		"no quota for Jobs of its own": {func(s *job.Spec) { s.Namespace = "bare"; s.Framework = job.Batch }, []string{"warning framework: No quota now"}},
 	} {

@@ -18,7 +18,7 @@ import (
 // noQuota is the headline of what the dry run of one pod says of a ResourceQuota.
 const noQuota = "No quota now"
 
-// resourceQuotas holds what the pods that a gang needs ask for together, and what the operator makes beside
+// resourceQuotas holds what the pods that a gang needs ask for together, and what is made beside
 // pods, against the namespace's ResourceQuotas: the dry run is of one pod.
 func (c *check) resourceQuotas() {
 	quotas, err := c.Typed.CoreV1().ResourceQuotas(c.spec.Namespace).List(c.ctx, metav1.ListOptions{})
@@ -36,13 +36,14 @@ func (c *check) resourceQuotas() {
 				c.resourceQuota(&quota, name, "The pods that job %s needs ask for %s of %s together", "the job never starts", asked)
 			}
 			if made[name] > 0 {
-				c.resourceQuota(&quota, name, "Beside the pods of job %s its operator makes %s of %s", "it cannot, and the job does not get far", *quantity.NewQuantity(made[name], quantity.DecimalSI))
+				c.resourceQuota(&quota, name, "Beside its pods job %s takes %s of %s", "there is never room for it, and the job does not get far", *quantity.NewQuantity(made[name], quantity.DecimalSI))
 			}
 		}
 	}
 }
 
-// made is how many objects the operator makes beside pods, by the names that quotas have for them.
+// made is how many objects are made beside pods, by the names that quotas have for them: by the operator, and a TrainJob,
+// of which the dry run may come no further than to Kubeflow Trainer ([runtimeFirst]).
 func (c *check) made() map[corev1.ResourceName]int64 {
 	made := map[corev1.ResourceName]int64{}
 	for _, object := range c.spec.Needs() {
@@ -57,6 +58,11 @@ func (c *check) made() map[corev1.ResourceName]int64 {
 	if c.spec.Framework == job.MPI {
 		made[corev1.ResourceConfigMaps]++
 		made["count/configmaps"]++
+	}
+	if c.spec.Framework == job.TrainJob {
+		for resource, kind := range map[string]job.Framework{contract.TrainJobResource: job.TrainJob, contract.JobSetResource: job.JobSet} {
+			made[corev1.ResourceName("count/"+resource+"."+kind.GVK().Group)]++
+		}
 	}
 	return made
 }

@@ -175,7 +175,11 @@ func (c *check) takenFromJobSet() {
 // takenFromTrainJob looks for what has the names of a TrainJob's runtime and JobSet.
 func (c *check) takenFromTrainJob() {
 	if set, err := c.Get(c.ctx, job.JobSet.GVK(), c.spec.Namespace, c.spec.Name); err == nil {
-		c.inTheWay(set.GetKind(), set)
+		labels := set.GetLabels()
+		replaced := labels[contract.ManagedByLabel] == contract.ManagedByValue && c.spec.Owner != "" && labels[contract.OwnerLabel] == c.spec.Owner
+		if !replaced { // the job had another framework
+			c.inTheWay(set.GetKind(), set)
+		}
 	}
 	if runtime, err := c.Get(c.ctx, job.RuntimeGVK(), c.spec.Namespace, c.spec.Name); err == nil && !c.spec.OwnsRuntime(runtime) {
 		c.add("name", "TrainingRuntime exists already", "What the pods of job %[1]s are is written into a TrainingRuntime %[2]s, and there is one of that name that is not the job's%[3]s: it stays as it is. "+

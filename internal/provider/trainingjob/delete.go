@@ -44,6 +44,7 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 // discard deletes a job, of which live is the object, and makes what it held seen as free by those that
 // are created next.
 func (r *trainingJob) discard(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured) error {
+	spec.Owner = r.Session.Owner
 	if err := remove(ctx, client, spec, live); err != nil {
 		return err
 	}

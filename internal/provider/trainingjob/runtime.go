@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -99,8 +101,12 @@ func applyRuntime(ctx context.Context, client *kube.Client, spec job.Spec, runti
 }
 
 // removeTrainJob deletes a TrainJob, nil for none, its JobSet with its pods, and its runtime. The TrainJob goes first:
-// Kubeflow Trainer makes the JobSet again of one that is only being deleted.
+// Kubeflow Trainer makes the JobSet again of one that is only being deleted. It keeps a runtime to which others refer, so
+// that nothing goes where there are such.
 func removeTrainJob(ctx context.Context, client *kube.Client, spec job.Spec, live *unstructured.Unstructured) error {
+	if err := usedByOthers(ctx, client, spec); err != nil {
+		return err
+	}
 	if live != nil {
 		if err := client.DeleteFirst(ctx, live); err != nil {
 			return err
@@ -122,6 +128,26 @@ func removeTrainJob(ctx context.Context, client *kube.Client, spec job.Spec, liv
 		}
 	}
 	return removeRuntime(ctx, client, spec)
+}
+
+// usedByOthers is the error of a job to whose runtime other TrainJobs refer.
+func usedByOthers(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	all, err := client.List(ctx, job.TrainJob.GVK(), spec.Namespace, "")
+	if err != nil && !absent(err) {
+		return err
+	}
+	var others []string
+	for i := range all {
+		if obj := &all[i]; obj.GetName() != spec.Name && job.RuntimeOf(obj) == spec.Name {
+			others = append(others, obj.GetNamespace()+"/"+obj.GetName())
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	slices.Sort(others)
+	return fmt.Errorf("its TrainingRuntime %s is what other TrainJobs refer to, too, which Kubeflow Trainer keeps it for: %s; delete them, or give them a runtime of their own, and then this job",
+		spec.ID(), strings.Join(others, ", "))
 }
 
 // removeRuntime deletes the runtime of a TrainJob, which an apply that was cut off may have left without an owner, and

@@ -3,6 +3,7 @@ package trainer_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"strings"
@@ -203,6 +204,61 @@ func TestTrainJobOfOthers(t *testing.T) {
 	assert.Contains(t, acctest.Unwrapped(said), "TrainingRuntime default/common is not the job's")
 	_, err = client.Get(t.Context(), job.TrainJob.GVK(), "default", "common")
 	assert.True(t, kube.IsNotFound(err))
+}
+
+// The plan asks about a TrainJob, which Kubeflow Trainer refuses before its runtime is there, and about its JobSet.
+func TestTrainJobThatANamespaceHasNoRoomFor(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	for name, resource := range map[string]string{"jobs": "trainjobs.trainer.kubeflow.org", "sets": "jobsets.jobset.x-k8s.io"} {
+		t.Run(name, func(t *testing.T) {
+			namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+			quota := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "q", "namespace": name},
+				"spec": map[string]any{"hard": map[string]any{"count/" + resource: "0"}},
+			}}
+			for _, obj := range []*unstructured.Unstructured{namespace, quota} {
+				_, err := client.Create(t.Context(), obj)
+				require.NoError(t, err)
+			}
+			require.EventuallyWithT(t, func(c *assert.CollectT) {
+				live, err := client.Get(t.Context(), quota.GroupVersionKind(), name, "q")
+				require.NoError(c, err)
+				_, counted, _ := unstructured.NestedMap(live.Object, "status", "hard")
+				assert.True(c, counted)
+			}, time.Minute, 100*time.Millisecond)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, strings.Replace(configOf("j", "trainjob"), "wait_for", fmt.Sprintf("namespace = %q\n  wait_for", name), 1))
+			said, err := cli.Run("plan")
+			require.Error(t, err)
+			assert.Contains(t, acctest.Unwrapped(said), "takes 1 of count/"+resource+", and the ResourceQuota "+name+"/q allows 0")
+		})
+	}
+}
+
+// A job becomes a TrainJob in the place of its JobSet, and the other way round. One to whose runtime others refer stays
+// until they have gone.
+func TestJobBecomesATrainJob(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "warn") // no node has GPUs
+	cli := acctest.StartCLI(t)
+	for _, framework := range []string{"jobset", "trainjob", "jobset", "trainjob"} {
+		cli.Write(t, configOf("turn", framework))
+		assert.NotContains(t, cli.Must(t, "apply", "-auto-approve"), "exists already", framework)
+		cli.Unchanged(t)
+	}
+	other := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": map[string]any{"name": "other", "namespace": "default"},
+		"spec": map[string]any{"suspend": true, "runtimeRef": map[string]any{"kind": "TrainingRuntime", "name": "turn"}},
+	}}
+	_, err := client.Create(t.Context(), other)
+	require.NoError(t, err)
+	said, err := cli.Run("destroy", "-auto-approve")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(said), "TrainingRuntime default/turn is what other TrainJobs refer to, too, which Kubeflow Trainer keeps it for: default/other")
+	read(t, client, job.TrainJob.GVK(), "turn")
+	require.NoError(t, client.Delete(t.Context(), other.GroupVersionKind(), "default", "other"))
+	cli.Must(t, "destroy", "-auto-approve")
+	assertNothing(t, client)
 }
 
 // What is left of a job of which an apply was cut off before the TrainJob was there is taken by the next one, and a job

@@ -12,7 +12,8 @@ import (
 
 // Await waits, for a job that was just planned, while jobs fit only without others of this configuration that no visit has
 // decided about: as long as visits come, and for patience after the last one. What is open then it says, because a job that
-// is in no state is never visited. The walk of an apply visits only what changes, and says nothing of that.
+// is in no state is never visited. The walk of an apply visits only what changes, and says nothing of that. The same is said
+// of jobs that fit together only without such ones.
 //
 // One caller at a time waits so, for all that were planned. Others wait for their own job only, to say what later visits
 // show of it, and a quarter of patience: Terraform has few visits under way, which none of them may hold up.
@@ -36,16 +37,23 @@ func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) (
 	}
 	l.awaiting = true
 	defer func() { l.awaiting = false }()
-	for slices.ContainsFunc(l.needing(), l.awaits) {
-		if !l.visitedWithin(ctx, patience) {
-			for _, j := range l.needing() {
-				for _, open := range l.openFor(j) {
-					l.missed[open] = true
-				}
+	missing := func(open string) bool { return !l.missed[open] }
+	for slices.ContainsFunc(l.needing(), l.awaits) || slices.ContainsFunc(l.crowds(), func(c crowd) bool { return slices.ContainsFunc(c.open, missing) }) {
+		if l.visitedWithin(ctx, patience) {
+			continue
+		}
+		for _, j := range l.needing() {
+			for _, open := range l.openFor(j) {
+				l.missed[open] = true
+			}
+		}
+		for _, c := range l.crowds() {
+			for _, open := range c.open {
+				l.missed[open] = true
 			}
 		}
 	}
-	return l.sayOpen(id)
+	return append(l.sayOpen(id), l.sayCrowds(id)...)
 }
 
 // waiterFor returns the job that a finding is about and whose visit waits for it, "" when there is none.
@@ -102,6 +110,11 @@ func (l *Ledger) openFor(j *job) []string {
 	return slices.DeleteFunc(l.live.needs(l.vacated(j.Gang.ID), fits), func(other string) bool { return !l.live.unvisited(other) })
 }
 
+// notCome says what becomes of jobs that no visit has decided about.
+const notCome = "and Terraform has not come to that in this plan so far. " +
+	"A job that is in no state stays where it is: one that an apply which was killed has created, or that a removed block or `terraform state rm` has given up. " +
+	"Import it, or delete it. One that Terraform plans after this job, or with -parallelism=1, the plan may take away all the same."
+
 // sayOpen says of jobs on whom it depends that they fit.
 func (l *Ledger) sayOpen(visited string) (findings []Finding) {
 	for _, j := range l.needing() {
@@ -122,9 +135,7 @@ func (l *Ledger) sayOpen(visited string) (findings []Finding) {
 			continue
 		}
 		l.reported[f.id()] = true
-		f.Detail = fmt.Sprintf("Job %s does not fit beside what runs now: it starts once %s, of this configuration, no longer runs, and Terraform has not come to that in this plan so far. "+
-			"A job that is in no state stays where it is: one that an apply which was killed has created, or that a removed block or `terraform state rm` has given up. "+
-			"Import it, or delete it. One that Terraform plans after this job, or with -parallelism=1, the plan may take away all the same.", id, join(open))
+		f.Detail = fmt.Sprintf("Job %s does not fit beside what runs now: it starts once %s, of this configuration, no longer runs, "+notCome, id, join(open))
 		if len(names) > 0 {
 			f.Detail += fmt.Sprintf(" As long as it runs, the scheduler evicts for the job: %s.", join(names))
 		}

@@ -222,7 +222,7 @@ func (l *Ledger) joins(j *job) bool {
 // unsettle forgets how jobs were settled.
 func (l *Ledger) unsettle() {
 	if l.live != nil {
-		l.live.together = nil
+		l.live.together, l.live.packed = nil, nil
 	}
 }
 
@@ -269,8 +269,13 @@ func (e eviction) id() string { return fmt.Sprintf("%s %t %v", e.job.Gang.ID, e.
 
 // place places jobs in order on everything that any of them was given: on the cluster
 // without the jobs that may leave, if it is known.
-func (l *Ledger) place(jobs []*job) (c course) {
+func (l *Ledger) place(jobs []*job) course {
 	view, gangs := l.ground(jobs)
+	return l.placeOn(view, jobs, gangs)
+}
+
+// placeOn is place on a view, with the gangs as they are seen there.
+func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gang) (c course) {
 	var undo []func()
 	defer func() {
 		for _, f := range slices.Backward(undo) {

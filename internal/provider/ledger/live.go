@@ -79,13 +79,15 @@ type picture struct {
 	part bool
 	// together is hoped with the planned jobs in their places, nil when they were not settled.
 	together *snapshot.View
-	fates    map[string]fate   // the ledger's
-	unset    map[string]unset  // the ledger's
-	renewed  map[string]bool   // the ledger's
-	jobs     map[string][]*Pod // the pods of training jobs
-	unnamed  map[string]bool   // the IDs of pods that name no leaf
-	joined   map[string]bool   // pools
-	daemons  map[string]string // names of the DaemonSets that run on nodes to come, by their pool
+	// packed is certain with planned jobs in their places, nil when it is not known.
+	packed  *packed
+	fates   map[string]fate   // the ledger's
+	unset   map[string]unset  // the ledger's
+	renewed map[string]bool   // the ledger's
+	jobs    map[string][]*Pod // the pods of training jobs
+	unnamed map[string]bool   // the IDs of pods that name no leaf
+	joined  map[string]bool   // pools
+	daemons map[string]string // names of the DaemonSets that run on nodes to come, by their pool
 }
 
 // Observe gives the ledger the cluster as the walk found it, once; it is nothing new the

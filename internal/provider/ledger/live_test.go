@@ -1472,6 +1472,37 @@ func TestJobsThatNoVisitDecidesAbout(t *testing.T) {
 	}
 }
 
+// Jobs that have room beside one that no visit decides about each, and not both, are warned of, as jobs that need its room are.
+func TestJobsThatFitTogetherWithoutAnUnvisitedOne(t *testing.T) {
+	one := machines(t, "v100", 1)
+	for name, test := range map[string]struct {
+		gpus   int
+		visits []visit
+		want   []string
+	}{
+		"both do not fit":       {gpus: 4, want: []string{"warning Waits default/b default/a"}},
+		"both fit":              {gpus: 2},
+		"it leaves":             {gpus: 4, visits: []visit{leave("default/orphan")}},
+		"it stays, which shows": {gpus: 4, visits: []visit{keep("default/orphan")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			full := cluster{nodes: one, own: []string{"default/orphan"}}.runs("default/orphan", 4)
+			l := ledger.New()
+			l.Observe(full.live)
+			var found []string
+			for _, name := range []string{"a", "b"} {
+				j := job(one, name, test.gpus)
+				plan(j)(l)
+				for _, v := range test.visits {
+					v(l)
+				}
+				found = append(found, describe(l.Await(t.Context(), j.Gang.ID, 50*time.Millisecond))...)
+			}
+			assert.Equal(t, test.want, found)
+		})
+	}
+}
+
 // What later visits show of jobs whose visits still wait is said with those jobs.
 func TestFindingsShowWithTheirJobs(t *testing.T) {
 	one := machines(t, "v100", 1)

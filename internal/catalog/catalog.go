@@ -52,6 +52,9 @@ type InstanceType struct {
 	Date   string `json:"date"`
 	Note   string `json:"note"`
 
+	// NoMIG means that the GPUs are known to have no MIG: they are of an architecture, or a
+	// model, that NVIDIA's MIG User Guide does not list ("Supported GPUs").
+	NoMIG bool `json:"-"`
 	// GPU is the key of the row in gpus.json.
 	GPU string `json:"gpu"`
 }
@@ -61,6 +64,7 @@ type gpuSpec struct {
 	Name      string `json:"name"`
 	MemoryGiB int    `json:"memory_gib"`
 	MemoryMiB int64  `json:"memory_mib"`
+	NoMIG     bool   `json:"no_mig"`
 	Source    string `json:"source"`
 	Date      string `json:"date"`
 }
@@ -119,7 +123,7 @@ func parse() (*tables, error) {
 		if !ok {
 			return nil, fmt.Errorf("instance type %s names the unknown GPU %q", it.Name, it.GPU)
 		}
-		it.GPUModel, it.GPUMemoryGiB, it.GPUMemoryMiB = c.Name, c.MemoryGiB, c.MemoryMiB
+		it.GPUModel, it.GPUMemoryGiB, it.GPUMemoryMiB, it.NoMIG = c.Name, c.MemoryGiB, c.MemoryMiB, c.NoMIG
 		t.types[it.Name] = it
 		t.typeNames = append(t.typeNames, it.Name)
 	}

@@ -104,10 +104,10 @@ func RuntimeOf(obj *unstructured.Unstructured) string {
 	return name
 }
 
-// Join gives a TrainJob what its runtime says of its pods. One whose runtime is not of our making stays without, and so
-// do other jobs.
+// Join gives a TrainJob what its runtime says of its pods. One whose runtime is not of our making, or is another job's,
+// stays without, and so do other jobs.
 func Join(obj, runtime *unstructured.Unstructured) {
-	if runtime == nil || runtime.GetLabels()[contract.ManagedByLabel] != contract.ManagedByValue {
+	if runtime == nil || runtime.GetName() != obj.GetName() || !(Spec{Name: obj.GetName(), Framework: TrainJob}).OwnsRuntime(runtime) {
 		return
 	}
 	if template, found, _ := unstructured.NestedMap(runtime.Object, "spec", "template"); found {

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 )
 
@@ -37,6 +38,8 @@ type Server struct {
 	// lists and gets count the calls by the plural of the kind.
 	lists, gets map[string]int
 	discoveries int
+	// minor is the minor version of Kubernetes.
+	minor string
 }
 
 type kind struct {
@@ -102,7 +105,7 @@ const (
 // Start starts a server that stops with the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, lists: map[string]int{}, gets: map[string]int{}, changed: make(chan struct{})}
+	s := &Server{minor: "36", kinds: append([]kind(nil), builtin...), objects: map[key]*object{}, lists: map[string]int{}, gets: map[string]int{}, changed: make(chan struct{})}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(func() {
 		s.http.CloseClientConnections()
@@ -187,6 +190,13 @@ func (s *Server) Gets() map[string]int {
 	return maps.Clone(s.gets)
 }
 
+// BeOld has the server say that it is of an older minor version of Kubernetes.
+func (s *Server) BeOld(minor string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.minor = minor
+}
+
 // Discoveries returns how often clients have asked so far which groups there are.
 func (s *Server) Discoveries() int {
 	s.mu.Lock()
@@ -199,6 +209,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case len(parts) == 1 && parts[0] == "api":
 		reply(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+		return
+	case len(parts) == 1 && parts[0] == "version":
+		s.mu.Lock()
+		info := version.Info{Major: "1", Minor: s.minor, GitVersion: "v1." + s.minor + ".0"}
+		s.mu.Unlock()
+		reply(w, http.StatusOK, info)
 		return
 	case len(parts) == 1 && parts[0] == "apis":
 		s.mu.Lock()

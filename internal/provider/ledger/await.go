@@ -29,31 +29,30 @@ func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) (
 		delete(l.waiters, id)
 	}()
 	if l.awaiting {
-		j := l.jobs[id]
-		for !l.hurried && j.needs && l.awaits(j) {
+		for j := l.jobs[id]; !l.hurried && l.awaits(j); {
 			l.hurried = !l.visitedWithin(ctx, patience/4)
 		}
 		return nil
 	}
 	l.awaiting = true
 	defer func() { l.awaiting = false }()
-	missing := func(open string) bool { return !l.missed[open] }
-	for slices.ContainsFunc(l.needing(), l.awaits) || slices.ContainsFunc(l.crowds(), func(c crowd) bool { return slices.ContainsFunc(c.open, missing) }) {
-		if l.visitedWithin(ctx, patience) {
-			continue
-		}
-		for _, j := range l.needing() {
-			for _, open := range l.openFor(j) {
-				l.missed[open] = true
-			}
-		}
-		for _, c := range l.crowds() {
-			for _, open := range c.open {
-				l.missed[open] = true
-			}
-		}
+	crowded := func(c crowd) bool { return slices.ContainsFunc(c.open, l.live.unvisited) }
+	for crowds := l.crowds(); !l.missed && (slices.ContainsFunc(l.needing(), l.awaits) || slices.ContainsFunc(crowds, crowded)); {
+		l.missed = !l.visitedWithin(ctx, patience)
 	}
 	return append(l.sayOpen(id), l.sayCrowds(id)...)
+}
+
+// awaits reports whether a job fits only without jobs which no visit has decided about, and may yet: those that it was found
+// to need when that was asked first.
+func (l *Ledger) awaits(j *job) bool {
+	if l.missed || !j.needs {
+		return false
+	}
+	if j.awaited == nil {
+		j.awaited = append([]string{}, l.openFor(j)...)
+	}
+	return slices.ContainsFunc(j.awaited, l.live.unvisited)
 }
 
 // waiterFor returns the job that a finding is about and whose visit waits for it, "" when there is none.
@@ -98,11 +97,6 @@ func (l *Ledger) visit() {
 	}
 }
 
-// awaits reports whether a job fits only without jobs which no visit has decided about, and may yet.
-func (l *Ledger) awaits(j *job) bool {
-	return slices.ContainsFunc(l.openFor(j), func(open string) bool { return !l.missed[open] })
-}
-
 // openFor are the jobs without which one that needs others to leave fits, and that no visit has decided about.
 func (l *Ledger) openFor(j *job) []string {
 	g := l.gang(j)
@@ -117,11 +111,19 @@ const notCome = "and Terraform has not come to that in this plan so far. " +
 
 // sayOpen says of jobs on whom it depends that they fit.
 func (l *Ledger) sayOpen(visited string) (findings []Finding) {
+	if l.decided() {
+		return nil
+	}
 	for _, j := range l.needing() {
-		id, open := j.Gang.ID, l.openFor(j)
+		id := j.Gang.ID
+		if l.said[id] {
+			continue
+		}
+		open := l.openFor(j)
 		if len(open) == 0 {
 			continue
 		}
+		l.said[id] = true
 		f := Finding{Kind: NeedsOthers, Jobs: []string{id}, key: "open " + id, Summary: "Job fits only if others leave"}
 		f, report := l.graded(f)
 		var names []string

@@ -60,7 +60,8 @@ type Ledger struct {
 	hurried   bool                 // no other caller waits any more
 	waiters   map[string][]Finding // jobs whose visits wait, with what was found of them meanwhile
 	mayApply  bool                 // the walk may be one that visits only what changes
-	missed    map[string]bool      // jobs that no visit has decided about for so long that none is waited for
+	missed    bool                 // no visit came for so long that none is waited for
+	said      map[string]bool      // jobs of which it was said that they fit only if others leave
 	next      chan struct{}        // closed by the next visit, nil when none waits
 }
 
@@ -86,7 +87,7 @@ func New() *Ledger {
 		apart:     map[string]bool{},
 		told:      map[string]map[string]bool{},
 		reported:  map[string]bool{},
-		missed:    map[string]bool{},
+		said:      map[string]bool{},
 		waiters:   map[string][]Finding{},
 		programs:  map[string]program{},
 		cuts:      map[string]func(stays func(job string) bool) []Finding{},
@@ -151,6 +152,7 @@ type job struct {
 	located   bool                 // its place has been compared with what the cluster has there
 	moves     bool                 // it may not get the place that it is planned in, since others may be there
 	reaches   map[string]bool      // nodes on which there is room for one of its pods, as far as was asked
+	awaited   []string             // those without whose visits it is not known whether it fits, nil before that was asked
 	launcher  launcher             // one of each role that starts once its members run
 	yields    map[string]bool      // launchers, by their key, for which it may not get its place, as far as was asked
 }

@@ -82,7 +82,7 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		resp.Diagnostics.Append(r.planUpdate(ctx, *state, plan)...)
 	}
 	if state == nil || !plan.Mode.Equal(state.Mode) {
-		resp.Diagnostics.Append(mode.Check(ctx, r.Session, plan.Mode.ValueString())...)
+		resp.Diagnostics.Append(mode.Check(ctx, r.Session, plan.Mode.ValueString(), plan.types())...)
 	}
 	before := state
 	if state != nil && plan.replaces(*state) {

@@ -72,7 +72,10 @@ func TestBadInput(t *testing.T) {
 		"13 months":                {"period = 13\n instance_charge_type = \"PrePaid\"", `value must be one of:`},
 		"12 weeks":                 {"period = 12\n instance_charge_type = \"PrePaid\"\n period_unit = \"Week\"", `for 1 to 4 weeks, and period is 12.`},
 		"4 weeks more":             {"auto_renew_period = 6\n instance_charge_type = \"PrePaid\"\n period = 1\n period_unit = \"Week\"", `for 1 to 3 weeks, and auto_renew_period is 6.`},
-		"renewal of nothing":       {"auto_renew_period = 1\n auto_renew = false\n instance_charge_type = \"PrePaid\"\n period = 1", `auto_renew is false`},
+		"renewal of nothing":       {"auto_renew_period = 1\n auto_renew = false\n instance_charge_type = \"PrePaid\"\n period = 1", `auto_renew is not true`},
+		"renewal of what is not":   {"auto_renew_period = 1\n instance_charge_type = \"PrePaid\"\n period = 1", `auto_renew is not true`},
+		"nothing to fill in for":   {"compensate_with_on_demand = true\n multi_az_policy = \"PRIORITY\"", `compensate_with_on_demand is for multi_az_policy = "COST_OPTIMIZED"`},
+		"mode of other GPUs":       {`mode = "mig"`, `Mode mig divides GPUs by MIG, which Tesla V100-SXM2-16GB does not have (ecs.gn6v-c10g1.20xlarge).`},
 		"spot by subscription":     {"spot_strategy = \"SpotAsPriceGo\"\n instance_charge_type = \"PrePaid\"\n period = 1", `Spot instances are paid by use`},
 		"spot without limit":       {`spot_strategy = "SpotWithPriceLimit"`, `What may a spot instance cost at most?`},
 		"limit of another type":    {"spot_price_limit = { \"ecs.gn6i-c4g1.xlarge\" = \"1\" }\n spot_strategy = \"SpotWithPriceLimit\"", `ecs.gn6i-c4g1.xlarge is none of the pool's instance types: ecs.gn6v-c10g1.20xlarge.`},
@@ -151,6 +154,14 @@ func TestModeThatTheRegionDoesNotOffer(t *testing.T) {
 	acctest.StartCloud(t)
 	t.Setenv("ALIBABA_CLOUD_REGION_ID", "cn-wulanchabu")
 	acctest.StartCLI(t).Refuses(t, poolWith(`mode = "core_mem"`), acctest.Saying("Region cn-wulanchabu does not offer mode core_mem; these do:"))
+}
+
+func TestModeInARegionThatNobodyKnows(t *testing.T) {
+	acctest.StartCloud(t)
+	t.Setenv("ALIBABA_CLOUD_REGION_ID", "cn-nanjing")
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith(`mode = "core_mem"`))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "Whether region cn-nanjing offers mode core_mem is not known here")
 }
 
 // What the documents demand of the cluster for a mode fails at plan.

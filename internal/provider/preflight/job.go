@@ -198,6 +198,13 @@ func (c *check) absent(err error, attribute, kind, name string) bool {
 func (c *check) served() bool {
 	kind := c.spec.GVK()
 	_, err := c.Rights(object(c.spec), "create")
+	if err == nil && c.spec.Framework == job.TrainJob {
+		if serves, asked := c.Serves(job.RuntimeGVK()); asked == nil && !serves {
+			c.findings = append(c.findings, Finding{Warning: true, Attribute: "framework", Summary: "The job's kind is not served", Detail: fmt.Sprintf(
+				"The cluster serves no %s now, without which job %s cannot be created: %s is installed in part.", contract.TrainingRuntimeKind, c.spec.ID(), c.spec.Framework.Runner())})
+			return false
+		}
+	}
 	if !errors.Is(err, kube.ErrNotServed) {
 		return err == nil
 	}

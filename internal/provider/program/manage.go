@@ -33,6 +33,8 @@ type Manager struct {
 	// They serve the workload, so they come after it. Without says what they are missed for.
 	Optional []string
 	Without  string
+	// OldestMinor is the minor version of the oldest Kubernetes on which the program runs, 0 for any.
+	OldestMinor int
 	// Removed is told that a plan removes the program, and says who would miss it; nil for nobody.
 	Removed func(context.Context, *session.Session) diag.Diagnostics
 }
@@ -203,6 +205,7 @@ func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 	}
 	switch {
 	case kube.IsNotFound(err):
+		diags.Append(p.checkVersion(client)...)
 	case err != nil:
 		diags.AddError(p.Title+" cannot be installed", session.Sentence(err))
 	default:
@@ -211,6 +214,22 @@ func (p Manager) CheckNew(ctx context.Context) (diags diag.Diagnostics) {
 				"A cluster needs only one, and there is %s %s: %s.", p.Kind, p.ID(),
 				p.Session.Advice(session.Foreign{Stamp: stamp, Resource: p.Resource, ID: p.ID(), Deletable: true})))
 		}
+	}
+	return diags
+}
+
+// checkVersion refuses a cluster that is too old for the program, as far as it says how old it is.
+func (p Manager) checkVersion(client *kube.Client) (diags diag.Diagnostics) {
+	if p.OldestMinor == 0 || p.Session.Ledger.Applying() {
+		return nil
+	}
+	info, err := client.Typed.Discovery().ServerVersion()
+	if err != nil {
+		return nil // others say so
+	}
+	if minor := kube.Minor(info); minor != 0 && minor < p.OldestMinor {
+		diags.AddError("The cluster is too old", fmt.Sprintf("%s needs Kubernetes 1.%d or newer, and the API server behaves like 1.%d: it would never be ready. "+
+			"Upgrade the cluster, or leave %s out and give the jobs another scheduler_name.", p.Title, p.OldestMinor, minor, p.Resource))
 	}
 	return diags
 }

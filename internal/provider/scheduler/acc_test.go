@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -122,6 +123,21 @@ func TestScheduler(t *testing.T) {
 }
 
 var policy = schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingAdmissionPolicy"}
+
+// A scheduler that could never be ready is refused at plan; one that is there is left alone.
+func TestClusterThatIsTooOld(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	cloud.API.BeOld("33")
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			{Config: config, PlanOnly: true, ExpectError: regexp.MustCompile(`Scheduler needs Kubernetes 1\.34 or newer, and the API server behaves like\s+1\.33`)},
+			{PreConfig: func() { cloud.API.BeOld("34") }, Config: config},
+			{PreConfig: func() { cloud.API.BeOld("33") }, Config: config, PlanOnly: true},
+		},
+	})
+}
 
 // The policy that routes pods comes with the scheduler unless it is declined, in the
 // version that the API server serves; where there is none, the plan says what is missed.

@@ -17,9 +17,12 @@ import (
 
 // Check refuses a mode that the region does not offer, or for which the cluster or an add-on is too old that it has
 // once the plan is carried out, as far as the walk has come, at the attribute mode of a pool.
-func Check(ctx context.Context, s *session.Session, mode string) (diags diag.Diagnostics) {
+func Check(ctx context.Context, s *session.Session, mode string, instanceTypes []string) (diags diag.Diagnostics) {
 	at := path.Root("mode")
 	diags.Append(checkRegion(s.Region, mode)...)
+	if at, without := withoutMIG(instanceTypes); mode == "mig" && without != "" {
+		diags.AddAttributeError(path.Root("mode"), "GPUs without MIG", fmt.Sprintf("Mode mig divides GPUs by MIG, which %s does not have (%s). Use mode share, or another instance type.", without, at))
+	}
 	if len(catalog.Gates(mode)) == 0 || s.Ledger.Applying() {
 		return diags
 	}
@@ -55,9 +58,23 @@ func Check(ctx context.Context, s *session.Session, mode string) (diags diag.Dia
 	return diags
 }
 
+// withoutMIG is the first instance type of which the GPUs are known to have no MIG, and their model.
+func withoutMIG(instanceTypes []string) (instanceType, model string) {
+	for _, name := range instanceTypes {
+		if it, ok := catalog.Lookup(name); ok && it.NoMIG {
+			return name, it.GPUModel
+		}
+	}
+	return "", ""
+}
+
 // checkRegion refuses a mode that the region does not offer.
 func checkRegion(name, mode string) (diags diag.Diagnostics) {
 	region, ok := catalog.LookupRegion(name)
+	if !ok && name != "" && mode == "core_mem" {
+		diags.AddAttributeWarning(path.Root("mode"), "Region is not known", fmt.Sprintf(
+			"Whether region %s offers mode core_mem is not known here: this provider does not know the region.", name))
+	}
 	if ok && mode == "core_mem" && !region.CoreMem {
 		var offering []string
 		for _, other := range catalog.Regions() {

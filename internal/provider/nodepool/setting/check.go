@@ -36,6 +36,9 @@ func off(flag types.Bool) bool { return known.Set(flag) && !flag.ValueBool() }
 // given reports whether a value says something.
 func given(text types.String) bool { return known.Set(text) && text.ValueString() != "" }
 
+// costOptimized is the multi_az_policy that takes the cheapest instances.
+const costOptimized = "COST_OPTIMIZED"
+
 // CheckConfig finds what makes no sense as it is written: what is for something else that is missing, or
 // says something twice.
 func (v Values) CheckConfig(ctx context.Context) diag.Diagnostics {
@@ -60,8 +63,11 @@ func (v Values) CheckConfig(ctx context.Context) diag.Diagnostics {
 	if is(v.InstanceChargeType, "PrePaid") && v.Period.IsNull() {
 		f.at(path.Root("instance_charge_type"), "Subscription without period", "For how long are instances subscribed to? Set period, in months or in the period_unit.")
 	}
-	if !v.AutoRenewPeriod.IsNull() && off(v.AutoRenew) {
-		f.at(path.Root("auto_renew_period"), "Renewal period without renewal", "auto_renew is false, so that nothing is renewed. Remove auto_renew_period, or set auto_renew = true.")
+	if !v.AutoRenewPeriod.IsNull() && (off(v.AutoRenew) || v.AutoRenew.IsNull()) {
+		f.at(path.Root("auto_renew_period"), "Renewal period without renewal", "auto_renew is not true, so that nothing is renewed. Remove auto_renew_period, or set auto_renew = true.")
+	}
+	if on(v.CompensateWithOnDemand) && (isNot(v.MultiAZPolicy, costOptimized) || v.MultiAZPolicy.IsNull()) {
+		f.at(path.Root("compensate_with_on_demand"), "Nothing to fill in for", "compensate_with_on_demand is for multi_az_policy = %q. Remove it, or set that.", costOptimized)
 	}
 	if known.Set(v.SpotPriceLimit) && len(v.SpotPriceLimit.Elements()) > 0 && (isNot(v.SpotStrategy, "SpotWithPriceLimit") || v.SpotStrategy.IsNull()) {
 		f.at(path.Root("spot_price_limit"), "Price limit without spot instances", "spot_price_limit is for spot_strategy = \"SpotWithPriceLimit\". Remove it, or set that.")

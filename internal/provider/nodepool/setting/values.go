@@ -114,7 +114,7 @@ func instances() []setting {
 		clearable(text("deployment_set_id", "Deployment set that spreads the instances over physical servers. It limits how many there can be, by default 20 in each zone."+newNodes+" Default: none.",
 			func(v *Values) *types.String { return &v.DeploymentSetID }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.DeploymentSetID })),
 		choice("multi_az_policy", "How vSwitches of several zones are used: `PRIORITY` (in their order), `COST_OPTIMIZED` or `BALANCE`."+serviceDefault,
-			func(v *Values) *types.String { return &v.MultiAZPolicy }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.MultiAZPolicy }, "PRIORITY", "COST_OPTIMIZED", "BALANCE"),
+			func(v *Values) *types.String { return &v.MultiAZPolicy }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.MultiAZPolicy }, "PRIORITY", costOptimized, "BALANCE"),
 		choice("scaling_policy", "What becomes of the instances of nodes that go: `release`, or `recycle`, which stops them and starts them again when the pool grows."+serviceDefault,
 			func(v *Values) *types.String { return &v.ScalingPolicy }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.ScalingPolicy }, acs.ScalingPolicyRelease, acs.ScalingPolicyRecycle),
 	}

@@ -246,13 +246,18 @@ func TestJobBecomesATrainJob(t *testing.T) {
 		assert.NotContains(t, cli.Must(t, "apply", "-auto-approve"), "exists already", framework)
 		cli.Unchanged(t)
 	}
+	cli.Write(t, configOf("turn", "trainjob")+strings.NewReplacer(`"j"`, `"other"`).Replace(configOf("other", "trainjob")))
 	other := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": map[string]any{"name": "other", "namespace": "default"},
 		"spec": map[string]any{"suspend": true, "runtimeRef": map[string]any{"kind": "TrainingRuntime", "name": "turn"}},
 	}}
 	_, err := client.Create(t.Context(), other)
 	require.NoError(t, err)
-	said, err := cli.Run("destroy", "-auto-approve")
+	said, err := cli.Run("import", "gpuplan_training_job.other", "default/other")
+	require.Error(t, err, "its runtime is another job's")
+	assert.Contains(t, acctest.Unwrapped(said), "what it runs is said by the TrainingRuntime turn")
+	cli.Write(t, configOf("turn", "trainjob"))
+	said, err = cli.Run("destroy", "-auto-approve")
 	require.Error(t, err)
 	assert.Contains(t, acctest.Unwrapped(said), "TrainingRuntime default/turn is what other TrainJobs refer to, too, which Kubeflow Trainer keeps it for: default/other")
 	read(t, client, job.TrainJob.GVK(), "turn")

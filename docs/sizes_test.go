@@ -34,6 +34,7 @@ func TestSizes(t *testing.T) {
 	for _, m := range sizeRow.FindAllStringSubmatch(string(design), -1) {
 		lines, err := strconv.Atoi(strings.ReplaceAll(m[2], ",", ""))
 		require.NoError(t, err)
+		assert.NotContains(t, written, m[1], "docs/design.md has its size twice")
 		written[m[1]] = lines
 		reasons[m[1]] = m[3] != ""
 	}

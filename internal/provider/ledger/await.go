@@ -37,7 +37,7 @@ func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) (
 	l.awaiting = true
 	defer func() { l.awaiting = false }()
 	crowded := func(c crowd) bool { return slices.ContainsFunc(c.open, l.live.unvisited) }
-	for crowds := l.crowds(); !l.missed && (slices.ContainsFunc(l.needing(), l.awaits) || slices.ContainsFunc(crowds, crowded)); {
+	for crowds := l.crowds(); !l.missed && (l.awaits(l.jobs[id]) || l.othersAwait(id) || slices.ContainsFunc(crowds, crowded)); {
 		l.missed = !l.visitedWithin(ctx, patience)
 	}
 	return append(l.sayOpen(id), l.sayCrowds(id)...)
@@ -95,6 +95,16 @@ func (l *Ledger) visit() {
 		close(l.next)
 		l.next = nil
 	}
+}
+
+// othersAwait reports whether other jobs than one may await visits: to find out which takes long, and another visit is no matter.
+func (l *Ledger) othersAwait(id string) bool {
+	for other, j := range l.jobs {
+		if j.needs && other != id {
+			return !l.decided()
+		}
+	}
+	return false
 }
 
 // openFor are the jobs without which one that needs others to leave fits, and that no visit has decided about.

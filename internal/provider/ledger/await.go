@@ -36,21 +36,28 @@ func (l *Ledger) Await(ctx context.Context, id string, patience time.Duration) (
 	}
 	l.awaiting = true
 	defer func() { l.awaiting = false }()
-	crowded := func(c crowd) bool { return slices.ContainsFunc(c.open, l.live.unvisited) }
-	for crowds := l.crowds(); !l.missed && (l.awaits(l.jobs[id]) || l.othersAwait(id) || slices.ContainsFunc(crowds, crowded)); {
+	var crowds []crowd
+	crowded := func() bool {
+		open := func(c crowd) bool { return slices.ContainsFunc(c.open, l.live.unvisited) }
+		if !slices.ContainsFunc(crowds, open) {
+			crowds = l.crowds()
+		}
+		return len(crowds) > 0
+	}
+	for !l.missed && (l.awaits(l.jobs[id]) || l.othersAwait(id) || crowded()) {
 		l.missed = !l.visitedWithin(ctx, patience)
 	}
 	return append(l.sayOpen(id), l.sayCrowds(id)...)
 }
 
-// awaits reports whether a job fits only without jobs which no visit has decided about, and may yet: those that it was found
-// to need when that was asked first.
+// awaits reports whether a job fits only without jobs which no visit has decided about, and may yet. To find out which takes
+// long, so that it is asked again when all of them were visited.
 func (l *Ledger) awaits(j *job) bool {
 	if l.missed || !j.needs {
 		return false
 	}
-	if j.awaited == nil {
-		j.awaited = append([]string{}, l.openFor(j)...)
+	if !slices.ContainsFunc(j.awaited, l.live.unvisited) {
+		j.awaited = l.openFor(j)
 	}
 	return slices.ContainsFunc(j.awaited, l.live.unvisited)
 }

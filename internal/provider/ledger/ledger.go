@@ -152,7 +152,7 @@ type job struct {
 	located   bool                 // its place has been compared with what the cluster has there
 	moves     bool                 // it may not get the place that it is planned in, since others may be there
 	reaches   map[string]bool      // nodes on which there is room for one of its pods, as far as was asked
-	awaited   []string             // those without whose visits it is not known whether it fits, nil before that was asked
+	awaited   []string             // those without whose visits it is not known whether it fits, as far as was asked
 	launcher  launcher             // one of each role that starts once its members run
 	yields    map[string]bool      // launchers, by their key, for which it may not get its place, as far as was asked
 }

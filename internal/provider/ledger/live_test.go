@@ -1534,6 +1534,24 @@ func TestFindingsShowWithTheirJobs(t *testing.T) {
 	}
 }
 
+// A job that fits without any one of several waits for their visits, and says which of them leaves.
+func TestWhoNeedsOneOfSeveral(t *testing.T) {
+	one := machines(t, "v100", 1)
+	full := cluster{nodes: one, own: []string{"default/a", "default/b", "default/c"}}.runs("default/a", 3).runs("default/b", 3).runs("default/c", 2)
+	l := ledger.New()
+	l.Observe(full.live)
+	plan(job(one, "new", 3))(l)
+	found := make(chan []ledger.Finding)
+	go func() { found <- l.Await(t.Context(), "default/new", time.Minute) }()
+	for _, v := range []visit{keep("default/a"), keep("default/c"), leave("default/b")} {
+		require.Eventually(t, func() bool { return ledger.Listens(l) }, time.Minute, time.Millisecond)
+		assert.Empty(t, v(l))
+	}
+	all := <-found
+	require.Len(t, all, 1)
+	assert.Equal(t, "Job starts when others have left", all[0].Summary)
+}
+
 // Others than the first give way when no visit comes: Terraform has few under way.
 func TestWhoWaitsGivesWay(t *testing.T) {
 	one := machines(t, "v100", 1)

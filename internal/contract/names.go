@@ -12,6 +12,9 @@ const DefaultReserveAfter = 5 * time.Minute
 
 // Names of our own programs and objects.
 const (
+	// OldestMinor is the minor version of the oldest Kubernetes that a kube-scheduler of this
+	// version can work with: it reads resource.k8s.io/v1, which came with 1.34.
+	OldestMinor = 34
 	// SchedulerName is the scheduler name that pods of planned jobs carry.
 	SchedulerName = "gpuplan-scheduler"
 	// RouteLabel on a pod or namespace is "false" where pods that name no scheduler are to

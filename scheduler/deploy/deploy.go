@@ -13,10 +13,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// OldestMinor is the minor version of the oldest Kubernetes that a kube-scheduler of this
-// version can work with: it reads resource.k8s.io/v1, which came with 1.34.
-const OldestMinor = 34
-
 // Options are what a user decides about the scheduler and the queue controller.
 type Options struct {
 	// Image is the container image.

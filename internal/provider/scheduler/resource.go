@@ -23,7 +23,7 @@ func New() resource.Resource {
 		Optional: []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"},
 		Without: "Pods that name no scheduler are not sent to this one. Set schedulerName to " + contract.SchedulerName +
 			" in every pod that asks for GPUs or belongs to a gang, and route_pods to false.",
-		OldestMinor: deploy.OldestMinor,
+		OldestMinor: contract.OldestMinor,
 		Removed:     removed,
 	}, describe, nil)
 }

@@ -188,8 +188,8 @@ func TestInvalidJobs(t *testing.T) {
 			`has the roles master and worker; there is no role "launcher".`,
 		},
 		"mode that does not exist": {
-			config.Variables{"mode": text("mig"), "roles": role("worker", config.Variables{"gpus": number(1)})},
-			`Attribute mode value must be one of: ["default" "topology" "shared"], got: "mig"`,
+			config.Variables{"mode": text("mps"), "roles": role("worker", config.Variables{"gpus": number(1)})},
+			`Attribute mode value must be one of: ["default" "topology" "shared"], got: "mps"`,
 		},
 		"framework that does not exist": {
 			config.Variables{"framework": text("horovod"), "roles": role("worker", config.Variables{"memory_gib": number(4)})},

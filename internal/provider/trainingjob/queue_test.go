@@ -12,8 +12,12 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 	"github.com/hashicorp/terraform-plugin-testing/terraform"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
@@ -29,6 +33,18 @@ func TestQueuedJobsOnTheLocalPlatform(t *testing.T) {
 	create := step(nil)
 	create.ConfigStateChecks = []statecheck.StateCheck{value(first, "status", knownvalue.StringExact("Running"))}
 	again := step(nil)
+	again.PreConfig = func() { // the node agent publishes after a node is there
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			nodes, err := client.List(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "Node"}, "", contract.NodePoolNameLabel)
+			require.NoError(c, err)
+			for _, node := range nodes {
+				published, err := client.Get(t.Context(), schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}, "", node.GetName())
+				require.NoError(c, err)
+				gpus, _, _ := unstructured.NestedSlice(published.Object, "status", "gpus")
+				assert.NotEmpty(c, gpus)
+			}
+		}, time.Minute, 100*time.Millisecond)
+	}
 	again.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
 	const queues, nodes = "data.gpuplan_queues.now", "data.gpuplan_gpu_nodes.now"
 	again.ConfigStateChecks = []statecheck.StateCheck{

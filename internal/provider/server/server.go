@@ -90,8 +90,8 @@ func resourcesOf(ctx context.Context, p provider.Provider) map[string]func() res
 	return all
 }
 
-// schemasOf returns the schemas of all resources and data sources by name; data sources
-// have a prefix of their own.
+// schemasOf returns the schemas of all resources, data sources and actions by name; data sources
+// and actions have a prefix of their own.
 func schemasOf(ctx context.Context, p provider.Provider) map[string]typed {
 	schemas := map[string]typed{}
 	for name, create := range resourcesOf(ctx, p) {

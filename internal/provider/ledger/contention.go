@@ -142,10 +142,10 @@ func (l *Ledger) atOnce(jobs []*job) []Finding {
 	return slices.Concat(findings, l.evictions(append(c.evicted, l.evictedInstead(c, rest)...), rest))
 }
 
-// evictedInstead is who may be evicted in the place of planned jobs: when one of them
-// has to wait, it depends on who is placed last whether others leave, and who.
+// evictedInstead is who may be evicted in another order than the one that was tried: it depends on
+// who is placed last whether others leave, and who.
 func (l *Ledger) evictedInstead(c course, jobs []*job) (instead []eviction) {
-	if c.waiting == nil || l.live == nil {
+	if l.live == nil || !l.complete {
 		return nil
 	}
 	for _, last := range jobs {
@@ -158,29 +158,32 @@ func (l *Ledger) evictedInstead(c course, jobs []*job) (instead []eviction) {
 	return instead
 }
 
-// victimsOfLast is who goes for a job when those of the others that find room are placed before
-// it, and stay.
+// victimsOfLast is who goes for a job when those of the others that find room, and do not come
+// after it, are placed before it, and stay.
 func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
 	if !last.MayPreempt {
 		return nil
 	}
 	view := l.live.hoped
 	var undo []func()
-	for _, j := range jobs {
-		g := l.gang(j)
-		g.Preemptible = false
-		if placed := planner.Place(view, g); j != last && placed != nil {
-			undo = append(undo, view.Apply(g, *placed))
-		}
-	}
 	defer func() {
 		for _, f := range slices.Backward(undo) {
 			f()
 		}
 	}()
+	for _, j := range jobs {
+		if j == last || slices.Contains(l.before(j.Job), last) {
+			continue
+		}
+		g := l.gang(j)
+		g.Preemptible = false
+		if placed := planner.Place(view, g); placed != nil {
+			undo = append(undo, view.Apply(g, *placed))
+		}
+	}
 	g := l.gang(last)
-	if planner.Place(view, g) != nil {
-		return nil
+	if placed := planner.Place(view, g); placed != nil {
+		return l.growth(view, g, placement.Result{Placement: placed})
 	}
 	return preemption.Plan(view, g).Victims
 }
@@ -260,7 +263,7 @@ func (p part) id() string { return fmt.Sprintf("%s in part", p.job.Gang.ID) }
 type eviction struct {
 	job     *job
 	victims []placement.Victim
-	// may means that it depends on which job is placed last.
+	// may means that it depends on the job being placed last.
 	may bool
 }
 
@@ -355,7 +358,11 @@ func (l *Ledger) evictions(evicted []eviction, jobs []*job) []Finding {
 		for _, other := range contenders(e.job, jobs) {
 			beside = append(beside, other.Gang.ID)
 		}
-		f := *l.preempts(e.job, "has no free place beside "+join(beside), e.victims, beside...)
+		occasion := "has no free place beside " + join(beside)
+		if e.may {
+			occasion += ", when it is placed last"
+		}
+		f := *l.preempts(e.job, occasion, e.victims, beside...)
 		f.Error = f.Error && !e.may
 		findings = append(findings, f)
 	}

@@ -482,6 +482,15 @@ func TestLiveInEveryOrder(t *testing.T) {
 			visits:  []visit{plan(claims(job(two, "a", 8), -1)), plan(claims(job(two, "b", 8), 0))},
 			want:    []string{"warning Preempts default/b default/a", "warning Waits default/b default/a"},
 		},
+		"two that find room, of which one evicts when the other is placed first": {
+			cluster: cluster{nodes: slices.Concat(two, machines(t, "h100", 1))}.runs("default/x", 2, func(p *placement.Pod) { p.Priority = -1 }),
+			visits:  []visit{plan(claims(job(two, "a", 12), 0)), plan(job(slices.Concat(two, machines(t, "h100", 1)), "b", 4))},
+			want:    []string{"warning Preempts default/a default/b"},
+		},
+		"the same of one that comes first": {
+			cluster: cluster{nodes: slices.Concat(two, machines(t, "h100", 1))}.runs("default/x", 2, func(p *placement.Pod) { p.Priority = -1 }),
+			visits:  []visit{plan(claims(job(two, "a", 12), 0)), plan(job(slices.Concat(two, machines(t, "h100", 1)), "b", 4, "default/a"))},
+		},
 		"a job is replaced, and someone of its priority waits for its place": {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Overtaken default/a"},

@@ -106,7 +106,7 @@ func (l *Ledger) combine(key string, jobs []*job, told map[string]bool) (finding
 		l.told[key][id] = true
 		return told[id]
 	}
-	evicted := slices.DeleteFunc(append(c.evicted, l.evictedInstead(c, jobs)...), func(e eviction) bool { return known(e.id()) })
+	evicted := slices.DeleteFunc(append(c.evicted, l.evictedInstead(c, jobs, jobs)...), func(e eviction) bool { return known(e.id()) })
 	parts := slices.DeleteFunc(c.parts, func(p part) bool { return known(p.id()) })
 	return slices.Concat(findings, l.evictions(evicted, jobs), l.leftOut(parts, jobs))
 }
@@ -115,6 +115,9 @@ func (l *Ledger) combine(key string, jobs []*job, told map[string]bool) (finding
 // jobs are compared two by two.
 func (l *Ledger) atOnce(jobs []*job) []Finding {
 	c := l.place(jobs)
+	if c.waiting == nil {
+		c.evicted = append(c.evicted, l.evictedInstead(c, jobs, l.withoutRoom(jobs))...)
+	}
 	findings := append(l.evictions(c.evicted, jobs), l.leftOut(c.parts, jobs)...)
 	if c.waiting == nil {
 		if len(c.evicted) == 0 {
@@ -139,31 +142,50 @@ func (l *Ledger) atOnce(jobs []*job) []Finding {
 	if c = l.place(rest); c.waiting != nil {
 		findings = append(findings, l.waits(c, rest, "all"))
 	}
-	return slices.Concat(findings, l.evictions(append(c.evicted, l.evictedInstead(c, rest)...), rest))
+	return slices.Concat(findings, l.evictions(append(c.evicted, l.evictedInstead(c, rest, l.withoutRoom(rest))...), rest))
 }
 
-// evictedInstead is who may be evicted in another order than the one that was tried: it depends on
-// who is placed last whether others leave, and who.
-func (l *Ledger) evictedInstead(c course, jobs []*job) (instead []eviction) {
+// evictedInstead is who may be evicted when one of certain jobs is placed last, and not in the
+// order that was tried: it depends on the order whether others leave, and who.
+func (l *Ledger) evictedInstead(c course, jobs, certain []*job) (instead []eviction) {
 	if l.live == nil || !l.complete {
 		return nil
 	}
-	for _, last := range jobs {
-		victims := l.victimsOfLast(jobs, last)
-		known := func(e eviction) bool { return e.job == last && reflect.DeepEqual(e.victims, victims) }
-		if len(victims) > 0 && !slices.ContainsFunc(c.evicted, known) {
-			instead = append(instead, eviction{last, victims, true})
+	for _, last := range certain {
+		if !last.MayPreempt {
+			continue
+		}
+		for _, order := range l.ordersBefore(last, jobs) {
+			e := eviction{last, l.victimsOfLast(order, last), true}
+			known := func(other eviction) bool { return other.job == last && reflect.DeepEqual(other.victims, e.victims) }
+			if len(e.victims) > 0 && !slices.ContainsFunc(slices.Concat(c.evicted, instead), known) {
+				instead = append(instead, e)
+			}
 		}
 	}
 	return instead
 }
 
-// victimsOfLast is who goes for a job when those of the others that find room, and do not come
-// after it, are placed before it, and stay.
-func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
-	if !last.MayPreempt {
-		return nil
+// ordersBefore are orders in which others can be placed before a job: of few, with each as the first.
+func (l *Ledger) ordersBefore(last *job, jobs []*job) [][]*job {
+	others := slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return j == last || slices.Contains(l.before(j.Job), last) })
+	orders := [][]*job{others}
+	if len(others) >= mostRivals {
+		return orders
 	}
+	for _, first := range others[min(1, len(others)):] {
+		ahead := append(l.before(first.Job), first)
+		early := func(j *job) bool { return slices.Contains(ahead, j) }
+		orders = append(orders, slices.Concat(
+			slices.DeleteFunc(slices.Clone(others), func(j *job) bool { return !early(j) }),
+			slices.DeleteFunc(slices.Clone(others), early)))
+	}
+	return orders
+}
+
+// victimsOfLast is who goes for a job when those of others that find room are placed before it,
+// in their order, and stay.
+func (l *Ledger) victimsOfLast(others []*job, last *job) []placement.Victim {
 	view := l.live.hoped
 	var undo []func()
 	defer func() {
@@ -171,21 +193,52 @@ func (l *Ledger) victimsOfLast(jobs []*job, last *job) []placement.Victim {
 			f()
 		}
 	}()
-	for _, j := range jobs {
-		if j == last || slices.Contains(l.before(j.Job), last) {
-			continue
-		}
-		g := l.gang(j)
+	for _, j := range others {
+		g := l.due(j)
 		g.Preemptible = false
-		if placed := planner.Place(view, g); placed != nil {
+		if placed := placeOf(view, g); placed != nil {
 			undo = append(undo, view.Apply(g, *placed))
 		}
 	}
-	g := l.gang(last)
-	if placed := planner.Place(view, g); placed != nil {
+	g := l.due(last)
+	if placed := placeOf(view, g); placed != nil {
 		return l.growth(view, g, placement.Result{Placement: placed})
 	}
 	return preemption.Plan(view, g).Victims
+}
+
+// withoutRoom are the jobs that find no room when all the others are placed before them. It
+// places each job once for each halving of their number.
+func (l *Ledger) withoutRoom(jobs []*job) (crowded []*job) {
+	if l.live == nil || !l.complete {
+		return nil
+	}
+	view := l.live.hoped
+	var lookAt func(some []*job)
+	beside := func(others, some []*job) {
+		var undo []func()
+		for _, j := range others {
+			g := l.due(j)
+			if placed := placeOf(view, g); placed != nil {
+				undo = append(undo, view.Apply(g, *placed))
+			}
+		}
+		lookAt(some)
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}
+	lookAt = func(some []*job) {
+		if len(some) > 1 {
+			half := len(some) / 2
+			beside(some[half:], some[:half])
+			beside(some[:half], some[half:])
+		} else if placeOf(view, l.due(some[0])) == nil {
+			crowded = append(crowded, some[0])
+		}
+	}
+	lookAt(jobs)
+	return crowded
 }
 
 // settle remembers the cluster with jobs in their places, all of which fit together.
@@ -195,8 +248,8 @@ func (l *Ledger) settle(jobs []*job) {
 	}
 	view := l.live.hoped.Clone()
 	for _, j := range jobs {
-		g := l.gang(j)
-		if placed := planner.Place(view, g); placed != nil {
+		g := l.due(j)
+		if placed := placeOf(view, g); placed != nil {
 			view.Apply(g, *placed)
 		}
 	}
@@ -212,8 +265,8 @@ func (l *Ledger) joins(j *job) bool {
 	if l.live == nil || l.live.together == nil {
 		return false
 	}
-	g := l.gang(j)
-	placed := planner.Place(l.live.together, g)
+	g := l.due(j)
+	placed := placeOf(l.live.together, g)
 	if placed == nil {
 		l.unsettle()
 		return false
@@ -286,7 +339,7 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 		}
 	}()
 	for i, j := range jobs {
-		if placed := planner.Place(view, gangs[i]); placed != nil {
+		if placed := placeOf(view, gangs[i]); placed != nil {
 			if l.live != nil && j.MayPreempt {
 				if later := l.growth(view, gangs[i], placement.Result{Placement: placed}); len(later) > 0 {
 					c.evicted = append(c.evicted, eviction{job: j, victims: later})
@@ -324,11 +377,28 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 	return c
 }
 
+// due is the gang of a job with the place that it is promised: the job's scheduler gives it that if it can.
+func (l *Ledger) due(j *job) placement.Gang {
+	g := l.gang(j)
+	if l.live != nil && j.MayPreempt && l.promised(j) {
+		g.Planned = j.spots(func(string) bool { return true })
+	}
+	return g
+}
+
+// placeOf is where a gang comes to be, nil for nowhere: where it was planned, if it can have that.
+func placeOf(view *snapshot.View, g placement.Gang) *placement.Placement {
+	if followed, _, ok := planner.Follow(view, &g, nil); ok {
+		return followed.Placement
+	}
+	return planner.Place(view, g)
+}
+
 // ground is the view on which jobs are placed together, and how each is seen there.
 func (l *Ledger) ground(jobs []*job) (*snapshot.View, []placement.Gang) {
 	gangs := make([]placement.Gang, len(jobs))
 	for i, j := range jobs {
-		gangs[i] = l.gang(j)
+		gangs[i] = l.due(j)
 	}
 	if l.live != nil {
 		return l.live.hoped, gangs

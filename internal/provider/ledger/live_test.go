@@ -281,6 +281,12 @@ func TestLiveInEveryOrder(t *testing.T) {
 		j.Nodes, j.Pools, j.Gang.Roles[0].Pools = nil, nil, nil
 		return j
 	}
+	nodesOf := func(pools ...string) (nodes []placement.Node) {
+		for _, pool := range pools {
+			nodes = append(nodes, machines(t, pool, 1)...)
+		}
+		return nodes
+	}
 	const needs = "warning NeedsOthers default/b default/a"
 	for name, test := range map[string]struct {
 		cluster cluster
@@ -487,6 +493,19 @@ func TestLiveInEveryOrder(t *testing.T) {
 			visits:  []visit{plan(claims(job(two, "a", 12), 0)), plan(job(slices.Concat(two, machines(t, "h100", 1)), "b", 4))},
 			want:    []string{"warning Preempts default/a default/b"},
 		},
+		"the same when the other has room elsewhere, but not where it is planned": {
+			cluster: cluster{nodes: slices.Concat(machines(t, "z100", 1), two)}.runs("default/y", 4).
+				runs("default/x", 2, func(p *placement.Pod) { p.Priority, p.Node = -1, "v100[0]" }),
+			visits: []visit{plan(claims(job(two, "a", 12), 0)), plan(claims(job(slices.Concat(two, machines(t, "z100", 1)), "b", 4), 0))},
+			want:   []string{"warning Preempts default/a default/b", "warning SameGPUs default/a default/b"},
+		},
+		"three that find room, of which one evicts when the others are placed before it, the second first": {
+			cluster: cluster{nodes: nodesOf("p1", "p2", "p3", "p4")}.runs("default/x", 1, func(p *placement.Pod) { p.Priority, p.Node = -1, "p3[0]" }),
+			visits: []visit{
+				plan(claims(job(nodesOf("p2", "p3"), "a", 8), 0)), plan(claims(job(nodesOf("p1", "p2", "p4"), "b", 8), 0)), plan(claims(job(nodesOf("p1", "p4"), "c", 8), 0)),
+			},
+			want: []string{"warning Preempts default/a default/b", "warning SameGPUs default/a default/b", "warning SameGPUs default/b default/c"},
+		},
 		"the same of one that comes first": {
 			cluster: cluster{nodes: slices.Concat(two, machines(t, "h100", 1))}.runs("default/x", 2, func(p *placement.Pod) { p.Priority = -1 }),
 			visits:  []visit{plan(claims(job(two, "a", 12), 0)), plan(job(slices.Concat(two, machines(t, "h100", 1)), "b", 4, "default/a"))},
@@ -669,6 +688,27 @@ func TestLiveInEveryOrder(t *testing.T) {
 				assert.ElementsMatch(t, test.want, decided)
 			})
 		})
+	}
+}
+
+// Of many jobs, each is looked at as the one that is placed last, too.
+func TestLastOfManyEvicts(t *testing.T) {
+	v, h := machines(t, "v100", 2), machines(t, "h100", 2)
+	world := cluster{nodes: slices.Concat(v, h)}.runs("default/x", 2, func(p *placement.Pod) { p.Priority = -1 })
+	jobs := []ledger.Job{claims(job(v, "a", 12), 0), job(slices.Concat(v, h), "b", 4)}
+	for i := range 6 {
+		jobs = append(jobs, job(h, fmt.Sprintf("c%d", i), 1))
+	}
+	for range 2 {
+		l := ledger.New()
+		l.Observe(world.live)
+		var found []ledger.Finding
+		for _, j := range jobs {
+			found = append(found, plan(j)(l)...)
+		}
+		evictions := slices.DeleteFunc(describe(found), func(text string) bool { return !strings.Contains(text, string(ledger.Preempts)) })
+		assert.NotEmpty(t, evictions, "visited as %s", names(jobs))
+		slices.Reverse(jobs)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,36 @@ func TestChartDevicePlugins(t *testing.T) {
 			assert.Equal(t, plugins, strings.Contains(text, part), part)
 		}
 		assert.Equal(t, !plugins, strings.Contains(text, `"runAsNonRoot":true`))
+	}
+}
+
+// Only an agent that enforces parts of GPUs is privileged and sees the processes of the host.
+func TestChartMPS(t *testing.T) {
+	agent := func(mps, plugins bool) (string, string) {
+		objects, failure := helm(t, contract.SystemNamespace, map[string]any{
+			"scheduler": map[string]any{"enabled": false},
+			"nodeAgent": map[string]any{"image": "a", "devicePlugins": plugins, "mps": mps},
+		})
+		i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "DaemonSet" })
+		if i < 0 {
+			return "", failure
+		}
+		b, err := objects[i].MarshalJSON()
+		require.NoError(t, err)
+		return string(b), failure
+	}
+	_, failure := agent(true, false)
+	assert.Contains(t, failure, "nodeAgent.mps needs nodeAgent.devicePlugins")
+	for _, mps := range []bool{true, false} {
+		text, failure := agent(mps, true)
+		require.Empty(t, failure)
+		for _, part := range []string{
+			`"--mps","--mps-dir=/run/gpuplan/mps"`, `"hostPID":true`, `"privileged":true`, `"value":"compute,utility"`, `"mountPath":"/run/gpuplan/mps"`,
+			`"hostPath":{"path":"/run/gpuplan/mps","type":"DirectoryOrCreate"}`,
+		} {
+			assert.Equal(t, mps, strings.Contains(text, part), part)
+		}
+		assert.Equal(t, !mps, strings.Contains(text, `"allowPrivilegeEscalation":false`))
 	}
 }
 

@@ -25,6 +25,8 @@ type Options struct {
 	// DevicePlugins is whether the agent is the device plugin of its node, so that containers get the GPUs of
 	// their pods' allocation records.
 	DevicePlugins bool
+	// MPS is whether the agent, which is the device plugin then, keeps containers to their parts of GPUs.
+	MPS bool
 }
 
 // Objects returns the node agent's objects in the order in which they can be
@@ -39,7 +41,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 		interval = o.Interval.String()
 	}
 	return program.Objects(charts.Values{"nodeAgent": {
-		"image": o.Image, "interval": interval, "metricsPort": o.MetricsPort, "devicePlugins": o.DevicePlugins,
+		"image": o.Image, "interval": interval, "metricsPort": o.MetricsPort, "devicePlugins": o.DevicePlugins, "mps": o.MPS,
 	}})
 }
 

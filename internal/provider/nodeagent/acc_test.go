@@ -61,6 +61,11 @@ func TestNodeAgent(t *testing.T) {
 		return nil
 	}
 
+	enforced := resource.TestStep{Config: strings.Replace(config, "metrics_port = 9400", "device_plugins = true\nmps = true", 1)}
+	enforced.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate)}
+	enforced.ConfigPlanChecks.PostApplyPostRefresh = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
+	enforced.ConfigStateChecks = []statecheck.StateCheck{statecheck.ExpectKnownValue(this, tfjsonpath.New("mps"), knownvalue.Bool(true))}
+
 	missing := resource.TestStep{Config: config, PreConfig: func() { cloud.API.Remove(clusterRole, "", contract.NodeAgentName) }}
 	missing.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate)}
 	missing.Check = func(*terraform.State) error {
@@ -78,7 +83,7 @@ func TestNodeAgent(t *testing.T) {
 
 	resource.UnitTest(t, resource.TestCase{
 		ProtoV6ProviderFactories: acctest.Providers(),
-		Steps: []resource.TestStep{{Config: config}, same, respelled, missing, published, given,
+		Steps: []resource.TestStep{{Config: config}, same, respelled, missing, published, given, enforced,
 			{ResourceName: this, ImportState: true, ImportStateVerify: true},
 			{ResourceName: this, ImportState: true, ImportStateId: "x", ExpectError: acctest.Saying("its import ID is gpuplan-system/gpuplan-node-agent")},
 		},
@@ -98,11 +103,13 @@ func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
 	t.Setenv("HOME", t.TempDir())
 	for attribute, says := range map[string]string{
-		`interval = "often"`:  `interval: "often" must be a positive duration such as 30s or 5m, from 1s to`,
-		`interval = "-5s"`:    `"-5s" must be a positive duration such as 30s or 5m, from 1s to`,
-		`interval = "6m"`:     `from 1s to 2m`,
-		`metrics_port = -1`:   "must be between 0 and 65535",
-		`metrics_port = 9401`: "none of",
+		`interval = "often"`:                 `interval: "often" must be a positive duration such as 30s or 5m, from 1s to`,
+		`interval = "-5s"`:                   `"-5s" must be a positive duration such as 30s or 5m, from 1s to`,
+		`interval = "6m"`:                    `from 1s to 2m`,
+		`metrics_port = -1`:                  "must be between 0 and 65535",
+		`metrics_port = 9401`:                "none of",
+		`mps = true`:                         "set device_plugins = true, or leave mps out",
+		"mps = true\ndevice_plugins = false": "set device_plugins = true, or leave mps out",
 	} {
 		t.Run(attribute, func(t *testing.T) {
 			resource.UnitTest(t, resource.TestCase{

@@ -29,6 +29,7 @@ type model struct {
 	Interval       duration.Value `tfsdk:"interval"`
 	MetricsPort    types.Int64    `tfsdk:"metrics_port"`
 	DevicePlugins  types.Bool     `tfsdk:"device_plugins"`
+	MPS            types.Bool     `tfsdk:"mps"`
 	ID             types.String   `tfsdk:"id"`
 	DriftedObjects types.List     `tfsdk:"drifted_objects"`
 	Timeouts       timeouts.Value `tfsdk:"timeouts"`
@@ -52,6 +53,7 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	}
 	m.MetricsPort = types.Int64Value(port)
 	m.DevicePlugins = types.BoolValue(program.Switch(workload, "device-plugins"))
+	m.MPS = types.BoolValue(program.Switch(workload, "mps"))
 	m.Interval = duration.Live(program.Flag(workload, "interval"), m.Interval, -1)
 }
 
@@ -71,6 +73,7 @@ func (m *model) Objects() ([]*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	return deploy.Objects(deploy.Options{
-		Image: m.Image.ValueString(), Interval: interval, MetricsPort: int(m.MetricsPort.ValueInt64()), DevicePlugins: m.DevicePlugins.ValueBool(),
+		Image: m.Image.ValueString(), Interval: interval, MetricsPort: int(m.MetricsPort.ValueInt64()),
+		DevicePlugins: m.DevicePlugins.ValueBool(), MPS: m.MPS.ValueBool(),
 	})
 }

@@ -1,14 +1,17 @@
 package nodeagent
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64default"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/duration"
@@ -39,6 +42,34 @@ func describe() schema.Schema {
 					"It needs containerd 1.7 or newer, or CRI-O. Default `false`: another plugin gives containers their GPUs, and chooses them by itself.",
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 			},
+			"mps": schema.BoolAttribute{
+				MarkdownDescription: "Whether the agent keeps containers to their parts of GPUs, memory and cores, by NVIDIA's MPS; a container whose part cannot be enforced does not start. It needs `device_plugins`, " +
+					"GPUs of compute capability 7.0 (Volta) or newer that are not split into MIG devices, and no other user of MPS on the node, such as cGPU. The agent is then privileged, with the processes of the host. " +
+					"What MPS keeps apart, and what not, is in docs/node-agent.md. Default `false`: parts of GPUs are accounted for, and nobody enforces them, unless another program of the node does. " +
+					"To turn it off again, drain the nodes first: daemons of MPS that run then stay.",
+				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
+				Validators: []validator.Bool{needsDevicePlugins{}},
+			},
 		},
+	}
+}
+
+// needsDevicePlugins refuses to enforce what another program gives to containers.
+type needsDevicePlugins struct{}
+
+func (needsDevicePlugins) Description(context.Context) string {
+	return "true only with device_plugins = true"
+}
+
+func (v needsDevicePlugins) MarkdownDescription(ctx context.Context) string {
+	return v.Description(ctx)
+}
+
+func (needsDevicePlugins) ValidateBool(ctx context.Context, req validator.BoolRequest, resp *validator.BoolResponse) {
+	var plugins types.Bool
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("device_plugins"), &plugins)...)
+	if req.ConfigValue.ValueBool() && !plugins.IsUnknown() && !plugins.ValueBool() {
+		resp.Diagnostics.AddAttributeError(req.Path, "MPS needs the device plugin",
+			"Only an agent that gives containers their parts of GPUs can keep them to these: set device_plugins = true, or leave mps out.")
 	}
 }

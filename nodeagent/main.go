@@ -30,12 +30,14 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deviceplugin"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/mps"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/nvml"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/simulated"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/topology"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/usage"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/watchdog"
 )
 
@@ -178,13 +180,16 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 		}
 		agent.Enforcement = enforcer.Enforcement
 	}
+	var holders func() []usage.Holder
 	switch {
 	case s.devicePlugins && s.nodeName == "":
 		log.Info("no device plugins: simulated nodes have no kubelet")
 	case s.devicePlugins:
-		go give(ctx, agent, s, enforcer)
+		plugins := newPlugins(agent, s, enforcer)
+		holders = plugins.Holders
+		go give(ctx, agent, plugins)
 	}
-	if err := publish(ctx, agent, s); err != nil {
+	if err := publish(ctx, agent, s, holders); err != nil {
 		return err
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -193,8 +198,11 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 	return nil
 }
 
-// give serves the device plugins of the node. Whatever becomes of them, the agent goes on.
-func give(ctx context.Context, agent *topology.Agent, s settings, enforcer *mps.Enforcer) {
+// usageLimit is how long whoever reads the metrics waits for the driver: Prometheus waits 10 seconds by default.
+const usageLimit = 5 * time.Second
+
+// newPlugins are the device plugins of the node.
+func newPlugins(agent *topology.Agent, s settings, enforcer *mps.Enforcer) *deviceplugin.Agent {
 	plugins := &deviceplugin.Agent{
 		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
 		PluginDir: s.pluginDir, PodResources: s.podResources,
@@ -204,13 +212,18 @@ func give(ctx context.Context, agent *topology.Agent, s settings, enforcer *mps.
 	if enforcer != nil {
 		plugins.Enforcer = enforcer
 	}
+	return plugins
+}
+
+// give serves the device plugins of the node. Whatever becomes of them, the agent goes on.
+func give(ctx context.Context, agent *topology.Agent, plugins *deviceplugin.Agent) {
 	if err := plugins.Run(ctx); err != nil {
 		agent.Log.Error("containers are not given GPUs", "error", err)
 	}
 }
 
-// publish publishes the simulated nodes, or this machine, until ctx ends.
-func publish(ctx context.Context, agent *topology.Agent, s settings) error {
+// publish publishes the simulated nodes, or this machine, until ctx ends; holders tell who has its GPUs, nil when nobody knows.
+func publish(ctx context.Context, agent *topology.Agent, s settings, holders func() []usage.Holder) error {
 	if s.hardwareDir != "" {
 		agent.Log.Info("publishing simulated nodes", "folder", s.hardwareDir, "version", version)
 		folder := simulated.Folder{Path: s.hardwareDir, Serve: agent.Serve}
@@ -219,6 +232,14 @@ func publish(ctx context.Context, agent *topology.Agent, s settings) error {
 	source, err := nvml.Start(ctx, agent.Log)
 	if err != nil {
 		return err
+	}
+	if meter, ok := source.(hardware.Meter); ok {
+		err := agent.Metrics.Add(&usage.Collector{
+			Node: s.nodeName, Meter: meter, Holders: holders, Proc: filepath.Join(s.hostRoot, "proc"), Sysfs: "/sys", Limit: usageLimit,
+		})
+		if err != nil {
+			return err
+		}
 	}
 	agent.Log.Info("publishing the GPUs of this machine", "node", s.nodeName, "version", version)
 	agent.QuietTime = health.RealQuietTime

@@ -72,6 +72,8 @@ type Agent struct {
 	// NRI is the socket of the container runtime's Node Resource Interface, "" not to use it.
 	NRI string
 
+	// ready means that the pods of the node are known.
+	ready   atomic.Bool
 	pods    *pods
 	runtime *nri.Plugin
 	// noCDI means that the runtime has shown that it reads no CDI specifications.
@@ -108,6 +110,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), followed.synced) {
 		return nil
 	}
+	a.ready.Store(true)
 	a.removeStale()
 	defer a.stop()
 	if a.NRI != "" {

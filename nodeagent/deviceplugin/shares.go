@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cgroup"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/mps"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/split"
 )
@@ -151,9 +149,7 @@ func (a *Agent) terminate(ctx context.Context, pod types.UID, shares []mps.Share
 	}
 }
 
-// ofPod reports whether a process of the node is of a pod: the kubelet names cgroups after the UIDs of pods, systemd's with
-// underscores.
+// ofPod reports whether a process of the node is of a pod.
 func (a *Agent) ofPod(pid int, pod types.UID) bool {
-	text, err := os.ReadFile(filepath.Join(a.Root, "proc", strconv.Itoa(pid), "cgroup"))
-	return err == nil && (strings.Contains(string(text), "pod"+string(pod)) || strings.Contains(string(text), "pod"+strings.ReplaceAll(string(pod), "-", "_")))
+	return cgroup.Of(filepath.Join(a.Root, "proc"), pid).InPod(pod)
 }

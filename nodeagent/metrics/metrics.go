@@ -127,6 +127,14 @@ func (m *Metrics) Gone(node string) {
 	}
 }
 
+// Add serves what another collector tells, too.
+func (m *Metrics) Add(c prometheus.Collector) error {
+	if err := m.registry.Register(c); err != nil {
+		return fmt.Errorf("serve more metrics: %w", err)
+	}
+	return nil
+}
+
 // Handler serves the metrics in Prometheus' text form.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})

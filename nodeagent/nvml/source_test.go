@@ -324,6 +324,9 @@ func TestOldDriver(t *testing.T) {
 		reading := read(t, s)
 		assert.Equal(t, described(t, "dgx1-v100").Links, reading.Machine.Links)
 		assert.Equal(t, -1, reading.Machine.GPUs[0].NUMANode, "unknown, not 0")
+		all, err := s.Usage(context.Background())
+		require.NoError(t, err)
+		assert.Len(t, all, len(reading.Machine.GPUs))
 		return
 	}
 	f := build(t, t.TempDir(), "-DOLD")

@@ -14,6 +14,10 @@
 //   slow      "2 1"   GPU 2 runs at PCI Express generation 1
 //   busy      "2 90"  GPU 2 is used at 90 %
 //   hot       "2 97"  GPU 2 is at 97 degrees
+//   memory    "2 512" GPU 2 uses 512 MiB
+//   throttle  "2 64"  GPU 2 runs slower for the reasons 64
+//   pid       "2 77"  process 77 computes on GPU 2, and has 256 MiB and 30 % of it
+//   client    "2 78"  process 78 does so by MPS
 //   mig       "2"     GPU 2 is in MIG mode
 //   mode      "2 3"   GPU 2 is in compute mode 3, as it was set
 //   locked            compute modes may not be set
@@ -32,7 +36,7 @@
 #include <unistd.h>
 
 #define GPUS 8
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15 };
+enum { SUCCESS = 0, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15 };
 
 // A device is the address of its slot, so that its index is easy to find.
 static char slots[GPUS];
@@ -173,9 +177,9 @@ int nvmlDeviceGetName(device_t d, char *name, unsigned length)
 int nvmlDeviceGetPciInfo_v3(device_t d, pci_t *pci) { return fill_pci(INDEX(d), pci); }
 int nvmlDeviceGetMemoryInfo(device_t d, unsigned long long *memory)
 {
-	(void)d;
+	memory[2] = (unsigned long long)value("memory", INDEX(d), 0) << 20;
 	memory[0] = 32768ULL << 20;
-	memory[1] = memory[2] = 0;
+	memory[1] = memory[0] - memory[2];
 	return SUCCESS;
 }
 int nvmlDeviceGetMaxPcieLinkGeneration(device_t d, unsigned *generation)
@@ -327,9 +331,99 @@ typedef struct {
 int nvmlDeviceGetFieldValues(device_t d, int count, field_t *values)
 {
 	for (int i = 0; i < count; i++) {
-		values[i].ret = values[i].fieldId == 230 ? SUCCESS : NOT_SUPPORTED;
-		values[i].value[0] = value("recovery", INDEX(d), 0);
+		int all_links = values[i].scopeId == ~0u;
+		values[i].ret = SUCCESS;
+		values[i].value[1] = 0;
+		if (values[i].fieldId == 230)
+			values[i].value[0] = value("recovery", INDEX(d), 0);
+		else if (values[i].fieldId == 138 && all_links) // sent, in KiB
+			values[i].value[0] = 2000 + INDEX(d);
+		else if (values[i].fieldId == 139 && all_links) // received
+			values[i].value[0] = 1000 + INDEX(d);
+		else
+			values[i].ret = NOT_SUPPORTED;
 	}
+	return SUCCESS;
+}
+int nvmlDeviceGetPowerUsage(device_t d, unsigned *milliwatts)
+{
+	(void)d;
+	*milliwatts = 61500;
+	return SUCCESS;
+}
+int nvmlDeviceGetClockInfo(device_t d, int clock, unsigned *megahertz)
+{
+	(void)d;
+	*megahertz = 1380;
+	return clock == 1 ? SUCCESS : NOT_SUPPORTED;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(device_t d, unsigned long long *reasons)
+{
+	*reasons = value("throttle", INDEX(d), 1); // 1: the GPU is idle
+	return SUCCESS;
+}
+int nvmlDeviceGetTotalEnergyConsumption(device_t d, unsigned long long *millijoules)
+{
+	(void)d;
+	*millijoules = 5000;
+	return SUCCESS;
+}
+
+typedef struct {
+	unsigned pid;
+	unsigned long long memory;
+	unsigned gpuInstance, computeInstance;
+} process_t;
+
+// processes lists the one process that a control file names for a GPU.
+static int processes(const char *name, int GPU, unsigned *count, process_t *list)
+{
+	int pid = value(name, GPU, 0);
+	if (!pid) {
+		*count = 0;
+		return SUCCESS;
+	}
+	if (*count < 1) {
+		*count = 1;
+		return INSUFFICIENT_SIZE;
+	}
+	*count = 1;
+	list[0] = (process_t){pid, 256ULL << 20, ~0u, ~0u};
+	return SUCCESS;
+}
+// The version without a suffix is there to be asked for alone: its structure is a smaller one.
+int nvmlDeviceGetComputeRunningProcesses(device_t d, unsigned *count, void *list)
+{
+	(void)d, (void)count, (void)list;
+	return NOT_SUPPORTED;
+}
+int nvmlDeviceGetMPSComputeRunningProcesses(device_t d, unsigned *count, void *list)
+{
+	(void)d, (void)count, (void)list;
+	return NOT_SUPPORTED;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(device_t d, unsigned *count, process_t *list) { return processes("pid", INDEX(d), count, list); }
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(device_t d, unsigned *count, process_t *list) { return processes("client", INDEX(d), count, list); }
+
+typedef struct {
+	unsigned pid;
+	unsigned long long timestamp;
+	unsigned sm, memory, encoder, decoder;
+} sample_t;
+
+int nvmlDeviceGetProcessUtilization(device_t d, sample_t *samples, unsigned *count, unsigned long long since)
+{
+	int pid = value("pid", INDEX(d), 0);
+	(void)since;
+	if (!pid)
+		return NOT_FOUND;
+	if (!samples || *count < 2) {
+		*count = 2;
+		return INSUFFICIENT_SIZE;
+	}
+	*count = 2;
+	samples[0] = (sample_t){pid, 20, 30, 0, 0, 0};
+	samples[1] = (sample_t){pid, 10, 90, 0, 0, 0};
 	return SUCCESS;
 }
 

@@ -58,17 +58,19 @@ func values(total float64) map[hardware.Quantity]float64 {
 	return map[hardware.Quantity]float64{hardware.MemoryTotal: total, hardware.MemoryUsed: total / 2, hardware.Utilization: 0.75}
 }
 
+// everything is what a GPU can tell.
+var everything = map[hardware.Quantity]float64{
+	hardware.Utilization: 0.9, hardware.MemoryUsed: 1024, hardware.MemoryTotal: 4096, hardware.Power: 61.5, hardware.Temperature: 71, hardware.Clock: 1.5e9,
+	hardware.SlowedByPower: 1, hardware.SlowedByHeat: 0, hardware.SlowedByHardware: 0, hardware.Energy: 5, hardware.ECCCorrected: 4, hardware.ECCUncorrected: 2,
+	hardware.NVLinkReceived: 10, hardware.NVLinkSent: 20,
+}
+
 func TestGPUs(t *testing.T) {
-	all := map[hardware.Quantity]float64{
-		hardware.Utilization: 0.9, hardware.MemoryUsed: 1024, hardware.MemoryTotal: 4096, hardware.Power: 61.5, hardware.Temperature: 71, hardware.Clock: 1.5e9,
-		hardware.SlowedByPower: 1, hardware.SlowedByHeat: 0, hardware.SlowedByHardware: 0, hardware.Energy: 5, hardware.ECCCorrected: 4, hardware.ECCUncorrected: 2,
-		hardware.NVLinkReceived: 10, hardware.NVLinkSent: 20,
-	}
 	sysfs := t.TempDir()
 	write(t, filepath.Join(sysfs, "class/infiniband/erdma_0/ports/1/state"), "4: ACTIVE\n")
 	write(t, filepath.Join(sysfs, "class/infiniband/erdma_0/ports/1/hw_counters/rx_bytes_cnt"), "7\n")
 	c := &usage.Collector{Node: "n1", Sysfs: sysfs, Limit: time.Minute, Meter: &meter{gpus: []hardware.Usage{
-		{GPU: "GPU-a", Index: 0, Values: all}, {GPU: "\xffGPU", Index: 1, Values: map[hardware.Quantity]float64{hardware.Power: 3, "Unheard": 1}},
+		{GPU: "GPU-a", Index: 0, Values: everything}, {GPU: "\xffGPU", Index: 1, Values: map[hardware.Quantity]float64{hardware.Power: 3, "Unheard": 1}},
 	}}}
 	assert.Equal(t, []string{
 		`gpuplan_gpu_clock_hertz{gpu="0",node="n1",uuid="GPU-a"} 1.5e+09`,

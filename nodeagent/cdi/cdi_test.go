@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -88,8 +89,8 @@ func TestVendor(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	folders := []string{filepath.Join(dir, "absent"), dir}
-	edits, version, ok := cdi.Vendor(folders, []string{"/dev/nvidia1"})
-	require.True(t, ok)
+	edits, version, err := cdi.Vendor(folders, []string{"/dev/nvidia1"})
+	require.NoError(t, err)
 	assert.Equal(t, "0.5.0", version)
 	text, err := json.Marshal(edits)
 	require.NoError(t, err)
@@ -98,9 +99,16 @@ func TestVendor(t *testing.T) {
 		"deviceNodes": [{"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia1"}, {"path": "/dev/dri/renderD1"}],
 		"mounts": [{"hostPath": "/usr/lib/libcuda.so.1", "containerPath": "/usr/lib/libcuda.so.1", "options": ["ro", "bind"]}]
 	}`, string(text), "by the device node, whatever the device is called")
-	edits, _, ok = cdi.Vendor(folders, []string{"/dev/nvidia0", "/dev/nvidia1"})
-	require.True(t, ok)
+	edits, _, err = cdi.Vendor(folders, []string{"/dev/nvidia0", "/dev/nvidia1"})
+	require.NoError(t, err)
 	assert.Len(t, edits["deviceNodes"], 4)
-	_, _, ok = cdi.Vendor(folders, []string{"/dev/nvidia0", "/dev/nvidia2"})
-	assert.False(t, ok, "a device that is all GPUs is none of them")
+	_, _, err = cdi.Vendor(folders, []string{"/dev/nvidia0", "/dev/nvidia2"})
+	require.ErrorContains(t, err, "nvidia.yaml has GPUs of this node, and not /dev/nvidia2: make it again", "a device that is all GPUs is none of them")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "z.yaml"), []byte(strings.ReplaceAll(nvidia, "{path: /dev/nvidia1}, {path: /dev/dri", "{path: /dev/nvidia2}, {path: /dev/dri")), 0o600))
+	edits, _, err = cdi.Vendor(folders, []string{"/dev/nvidia0", "/dev/nvidia2"})
+	require.NoError(t, err, "another file has both")
+	assert.Len(t, edits["deviceNodes"], 4)
+	edits, _, err = cdi.Vendor([]string{t.TempDir()}, []string{"/dev/nvidia0"})
+	require.NoError(t, err)
+	assert.Nil(t, edits)
 }

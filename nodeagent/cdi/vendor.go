@@ -1,6 +1,8 @@
 package cdi
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -57,39 +59,46 @@ func (d device) gpus() (paths []string) {
 
 // Vendor finds what NVIDIA's own specification of a node does for GPUs, given by the paths of their device nodes: it has the
 // files of the driver and the hooks that containers need beside the devices. version is what a specification
-// needs that takes these edits over; ok is false where no file in the folders knows all the GPUs. Files that cannot be
-// read as specifications are passed over, as runtimes do.
-func Vendor(folders, paths []string) (edits Edits, version string, ok bool) {
+// needs that takes these edits over. Without a specification of GPUs in the folders the edits are nil; it is an error that those which are there do
+// not know all the GPUs. Files that cannot be read as specifications are passed over, as runtimes do.
+func Vendor(folders, paths []string) (edits Edits, version string, err error) {
 	for _, folder := range folders {
 		entries, _ := os.ReadDir(folder) // one that does not exist has none
 		for _, entry := range entries {
 			if !slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(entry.Name())) {
 				continue
 			}
-			text, err := os.ReadFile(filepath.Join(folder, entry.Name()))
-			if err != nil {
+			file := filepath.Join(folder, entry.Name())
+			text, failed := os.ReadFile(file)
+			if failed != nil {
 				continue
 			}
 			var spec specification
-			if err := yaml.Unmarshal(text, &spec); err != nil || spec.Kind != vendorKind {
+			if err := yaml.Unmarshal(text, &spec); err != nil || spec.Kind != vendorKind || !slices.ContainsFunc(spec.Devices, device.one) {
 				continue
 			}
-			if edits, ok := spec.of(paths); ok {
-				return edits, spec.Version, true
+			edits, absent := spec.of(paths)
+			if absent == "" {
+				return edits, spec.Version, nil
 			}
+			err = cmp.Or(err, fmt.Errorf("the CDI specification %s has GPUs of this node, and not %s: make it again (nvidia-ctk cdi generate --output=%s)", file, absent, file))
 		}
 	}
-	return nil, "", false
+	return nil, "", err
 }
 
-func (s specification) of(paths []string) (Edits, bool) {
-	edits := s.Edits.edits()
+// one reports whether the device is one GPU.
+func (d device) one() bool { return len(d.gpus()) == 1 }
+
+// of are the edits for GPUs, or the first that the specification does not have.
+func (s specification) of(paths []string) (edits Edits, absent string) {
+	edits = s.Edits.edits()
 	for _, path := range paths {
 		at := slices.IndexFunc(s.Devices, func(d device) bool { return slices.Equal(d.gpus(), []string{path}) })
 		if at < 0 {
-			return nil, false
+			return nil, path
 		}
 		edits.Add(s.Devices[at].Edits.edits())
 	}
-	return edits, true
+	return edits, ""
 }

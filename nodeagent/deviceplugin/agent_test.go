@@ -576,6 +576,10 @@ func TestDeviceNodes(t *testing.T) {
 		"deviceNodes": []any{path("/dev/nvidia6")},
 		"mounts":      []any{map[string]any{"hostPath": "/lib/libcuda.so", "containerPath": "/lib/libcuda.so"}},
 	}, w.spec(g), "the last one counts")
+
+	require.NoError(t, os.WriteFile(filepath.Join(vendor, "nvidia.json"), []byte(`{"kind": "nvidia.com/gpu",
+		"devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia5"}]}}]}`), 0o600))
+	require.ErrorContains(t, w.kubelet.prestart(g), "has GPUs of this node, and not /dev/nvidia6", "made while the GPU was away")
 }
 
 // A kubelet that has taken a registration and does not listen gets another one.

@@ -209,7 +209,11 @@ func (a *Agent) driver(edits cdi.Edits, gpus []contract.GPUInfo) (version string
 		}
 		paths = append(paths, path)
 	}
-	if vendor, version, ok := cdi.Vendor(a.VendorCDI, paths); ok {
+	vendor, version, err := cdi.Vendor(a.VendorCDI, paths)
+	if err != nil {
+		return "", fmt.Errorf("find the driver's files for the container: %w", err)
+	}
+	if vendor != nil {
 		edits.Add(vendor)
 		return version, nil
 	}

@@ -26,7 +26,7 @@ func (p Part) Empty() bool { return len(p.GPUs) == 0 && len(p.Shares) == 0 }
 
 // Pod divides a record among the containers of a pod, by container name; a container that asks for no GPUs
 // has none of the parts. Sidecars and containers get theirs from the front of the record, in their
-// order. (The annotations that arena reads know no sidecars: they have the containers from the front.) Other init containers get theirs from its end,
+// order. Other init containers get theirs from its end,
 // which is free while they run, so that two which ask for the same have the same.
 //
 // A record that has more or less than the pod asks for is an error: it was not made for this pod. So is one that no scheduler makes,

@@ -95,8 +95,15 @@ func TestWait(t *testing.T) {
 	})
 }
 
+func sidecar(c corev1.Container) corev1.Container {
+	always := corev1.ContainerRestartPolicyAlways
+	c.RestartPolicy = &always
+	return c
+}
+
 func TestDescribeShares(t *testing.T) {
 	tests := map[string]struct {
+		init         []corev1.Container
 		containers   []corev1.Container
 		shares       []contract.GPUShare
 		memory, core string
@@ -113,11 +120,17 @@ func TestDescribeShares(t *testing.T) {
 			memory:     `{"0":{"1":2},"1":{"1":3}}`,
 			core:       `{"0":{"1":10},"1":{"1":20}}`,
 		},
+		"a container beside a sidecar, after an init container": {
+			init:       []corev1.Container{shared(8, 0), sidecar(shared(3, 0))},
+			containers: []corev1.Container{shared(5, 0)},
+			shares:     []contract.GPUShare{{GPU: 0, MemoryGiB: 4}, {GPU: 5, MemoryGiB: 4}},
+			memory:     `{"0":{"0":1,"5":4}}`,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			annotations := map[string]string{}
-			require.NoError(t, describeShares(annotations, &corev1.Pod{Spec: corev1.PodSpec{Containers: test.containers}}, test.shares))
+			require.NoError(t, describeShares(annotations, &corev1.Pod{Spec: corev1.PodSpec{InitContainers: test.init, Containers: test.containers}}, test.shares))
 			for key, want := range map[string]string{contract.ShareMemoryAnnotation: test.memory, contract.ShareCoreAnnotation: test.core} {
 				if want == "" {
 					assert.NotContains(t, annotations, key)

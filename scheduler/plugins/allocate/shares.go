@@ -15,24 +15,33 @@ import (
 type perContainer map[string]map[string]int64
 
 // describeShares adds the annotations by which arena shows shared GPUs: how much of
-// each GPU every container has. Containers take from the pod's GPUs in order.
+// each GPU every container has. They take from the pod's GPUs in order, behind the sidecars among the init containers, which these
+// annotations do not tell of: so do containers on the node (nodeagent/split).
 func describeShares(annotations map[string]string, pod *corev1.Pod, shares []contract.GPUShare) error {
 	if len(shares) == 0 {
 		return nil
 	}
 	left := slices.Clone(shares)
-	memory, cores := perContainer{}, perContainer{}
-	for i, container := range pod.Spec.Containers {
+	memory, cores, untold := perContainer{}, perContainer{}, perContainer{}
+	take := func(i int, container corev1.Container, memory, cores perContainer) {
 		gib := amount(container, contract.ResourceGPUMemory)
 		percent := amount(container, contract.ResourceCorePercent)
 		for j := range left {
-			take := min(gib, left[j].MemoryGiB)
-			memory.add(i, left[j].GPU, take)
-			gib, left[j].MemoryGiB = gib-take, left[j].MemoryGiB-take
-			take = min(percent, left[j].CorePercent)
-			cores.add(i, left[j].GPU, take)
-			percent, left[j].CorePercent = percent-take, left[j].CorePercent-take
+			taken := min(gib, left[j].MemoryGiB)
+			memory.add(i, left[j].GPU, taken)
+			gib, left[j].MemoryGiB = gib-taken, left[j].MemoryGiB-taken
+			taken = min(percent, left[j].CorePercent)
+			cores.add(i, left[j].GPU, taken)
+			percent, left[j].CorePercent = percent-taken, left[j].CorePercent-taken
 		}
+	}
+	for i, container := range pod.Spec.InitContainers {
+		if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			take(i, container, untold, untold)
+		}
+	}
+	for i, container := range pod.Spec.Containers {
+		take(i, container, memory, cores)
 	}
 	for name, amounts := range map[string]perContainer{
 		contract.ShareMemoryAnnotation: memory,

@@ -140,7 +140,12 @@ type GPUFault struct {
 type NICInfo struct {
 	Name  string `json:"name"`
 	Links string `json:"links,omitempty"`
+	// Port is the state of its port, [PortActive] when it can be used, "" when unknown.
+	Port string `json:"port,omitempty"`
 }
+
+// PortActive is the state of an RDMA port that can be used; `ibv_devinfo` calls it PORT_ACTIVE.
+const PortActive = "ACTIVE"
 
 // Health values of a GPU.
 const (

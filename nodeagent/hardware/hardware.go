@@ -36,6 +36,8 @@ type Reading struct {
 	// PCI are the PCI addresses of the machine's GPUs, whether or not the driver lists
 	// them, in the form of [gpu.GPU.PCIBusID].
 	PCI []string
+	// Ports are the states of the ports of RDMA devices, by the names of these: of several ports one that is active.
+	Ports map[string]string
 	// Blind says why the GPUs' events are not followed, "" while they are.
 	Blind string
 	// Signals are the conditions that hold now, and what was counted since the last reading.

@@ -16,6 +16,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/pci"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/rdma"
 )
 
 // source reads the GPUs of this machine.
@@ -87,6 +88,9 @@ func (s *source) readSystem(reading *hardware.Reading) {
 	var err error
 	if reading.Machine.NICs, err = pci.NICs(s.sysfs, reading.Machine.GPUs); err != nil {
 		s.log.Warn("network devices not read", "error", err)
+	}
+	if reading.Ports, err = rdma.States(s.sysfs); err != nil {
+		s.log.Warn("ports of network devices not read", "error", err)
 	}
 	if reading.PCI, err = pci.GPUs(s.sysfs); err != nil {
 		s.log.Warn("GPUs on the PCI bus not counted", "error", err)

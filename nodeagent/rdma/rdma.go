@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 )
 
@@ -26,7 +27,23 @@ type Port struct {
 }
 
 // Active reports whether the port can be used.
-func (p Port) Active() bool { return p.State == "ACTIVE" }
+func (p Port) Active() bool { return p.State == contract.PortActive }
+
+// States returns the states of the ports of all devices under a sysfs tree, by device: of several ports one that is
+// active, else the first. A device whose driver tells none is not among them.
+func States(sysfs string) (map[string]string, error) {
+	ports, err := Ports(sysfs)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]string{}
+	for _, p := range ports {
+		if p.State != "" && (states[p.Device] == "" || p.Active()) {
+			states[p.Device] = p.State
+		}
+	}
+	return states, nil
+}
 
 // Ports returns the ports of all devices under a sysfs tree, normally "/sys"; none without devices.
 func Ports(sysfs string) ([]Port, error) {

@@ -44,6 +44,9 @@ func TestPorts(t *testing.T) {
 		{Device: "mlx5_0", Number: 1, State: "ACTIVE", Received: bytes(40)},
 		{Device: "mlx5_0", Number: 2},
 	}, ports)
+	states, err := rdma.States(sysfs)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"erdma_2": "DOWN", "erdma_10": "ACTIVE", "mlx5_0": "ACTIVE"}, states)
 	assert.True(t, ports[1].Active())
 	assert.False(t, ports[0].Active())
 }

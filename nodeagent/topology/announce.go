@@ -29,11 +29,28 @@ func (p *publisher) announce(before, now contract.GPUNodeStatus, node *unstructu
 			p.Events.Eventf(node, corev1.EventTypeNormal, "GPUHealthy", "GPU %d %s is used again", gpu.Index, gpu.UUID)
 		}
 	}
+	p.announcePorts(before, now, node)
 	switch then, ready := unreadable(before), unreadable(now); {
 	case ready != "" && then == "":
 		p.Events.Eventf(node, corev1.EventTypeWarning, "GPUsUnreadable", "The GPUs cannot be read, and nothing is placed on them: %s", ready)
 	case ready == "" && then != "":
 		p.Events.Eventf(node, corev1.EventTypeNormal, "GPUsReadable", "The GPUs can be read again")
+	}
+}
+
+// announcePorts records an event for each RDMA device whose port can no longer be used, or can again.
+func (p *publisher) announcePorts(before, now contract.GPUNodeStatus, node *unstructured.Unstructured) {
+	down := map[string]bool{}
+	for _, nic := range before.NICs {
+		down[nic.Name] = nic.Port != "" && nic.Port != contract.PortActive
+	}
+	for _, nic := range now.NICs {
+		switch {
+		case nic.Port == contract.PortActive && down[nic.Name]:
+			p.Events.Eventf(node, corev1.EventTypeNormal, "RDMAPortActive", "The port of RDMA device %s can be used again", nic.Name)
+		case nic.Port != "" && nic.Port != contract.PortActive && !down[nic.Name]:
+			p.Events.Eventf(node, corev1.EventTypeWarning, "RDMAPortDown", "The port of RDMA device %s is %s, and not %s: jobs that use it run without RDMA, or not at all", nic.Name, nic.Port, contract.PortActive)
+		}
 	}
 }
 

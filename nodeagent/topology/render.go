@@ -25,6 +25,9 @@ const (
 func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks func(uuid string) int) contract.GPUNodeStatus {
 	status := contract.StatusOf(reading.Machine)
 	status.DriverVersion, status.BootID = reading.DriverVersion, reading.BootID
+	for i, nic := range status.NICs {
+		status.NICs[i].Port = reading.Ports[nic.Name]
+	}
 	for i, verdict := range verdicts {
 		gpu := &status.GPUs[i]
 		gpu.Health, gpu.Reason = contract.Healthy, verdict.Reason()

@@ -53,6 +53,9 @@ func (p *published) hardwareOf(object any) (any, error) {
 // reads here and what only tells two equal machines apart. Of others it has the GPUs for itself.
 func (p *published) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
 	s.Conditions, s.DriverVersion, s.BootID, s.Agent, s.Sharing = nil, "", "", nil, nil
+	for i := range s.NICs {
+		s.NICs[i].Port = ""
+	}
 	for i, device := range s.GPUs {
 		s.GPUs[i] = contract.GPUInfo{
 			Index: device.Index, MemoryMiB: device.MemoryMiB, NUMANode: device.NUMANode, CPUAffinity: device.CPUAffinity,

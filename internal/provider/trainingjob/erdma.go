@@ -3,6 +3,8 @@ package trainingjob
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -23,6 +25,47 @@ func (r *trainingJob) erdmaFindings(ctx context.Context, m model, spec job.Spec)
 		"Replicas of job %s ask for an eRDMA device and are planned on node %s, which does not exist yet. Cluster %s lacks the add-on %s, which sets up the devices of nodes that join after it: "+
 			"the node will have none, and the job will wait. Declare a gpuplan_erdma_controller, and name it in depends_on of the node pool, so that it comes first.",
 		spec.ID(), node, r.Session.ClusterID, contract.ERDMAController)}}
+}
+
+// portFindings warns of nodes that a job with eRDMA may use, and whose devices have no port that can be used.
+func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer) []preflight.Finding {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(spec.Roles)), func(role job.Role) bool { return role.RDMA }) {
+		return nil
+	}
+	snapshot, err := r.Session.Snapshot(ctx)
+	if err != nil {
+		return nil // nobody knows
+	}
+	down := map[string]string{}
+	for _, hardware := range snapshot.GPUNodes {
+		if device := portDown(hardware.Status.NICs); device != "" {
+			down[hardware.Name] = device
+		}
+	}
+	var nodes []string
+	for _, node := range given(snapshot, on) {
+		if node != nil && down[node.Name] != "" {
+			nodes = append(nodes, node.Name)
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	others := ""
+	if len(nodes) > 1 {
+		others = fmt.Sprintf(" The same is so of %d more.", len(nodes)-1)
+	}
+	return []preflight.Finding{{Warning: true, Attribute: "roles", Summary: "eRDMA port is not active", Detail: fmt.Sprintf(
+		"Replicas of job %s use eRDMA. On node %s, which they may use, the port of device %s, so that they run over TCP there, or not at all.%s "+
+			"Look at the node's driver and network interface (`ibv_devinfo`, `eadm ver`), or keep the job from it.", spec.ID(), nodes[0], down[nodes[0]], others)}}
+}
+
+// portDown is a device with the state of its port, when the states of all devices are known and none is active; "" otherwise.
+func portDown(nics []contract.NICInfo) string {
+	if len(nics) == 0 || slices.ContainsFunc(nics, func(nic contract.NICInfo) bool { return nic.Port == "" || nic.Port == contract.PortActive }) {
+		return ""
+	}
+	return fmt.Sprintf("%s is %s, and not %s", nics[0].Name, nics[0].Port, contract.PortActive)
 }
 
 // plannedERDMA is a node that does not exist yet on which a replica is planned that asks for an

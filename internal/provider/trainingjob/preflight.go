@@ -176,7 +176,7 @@ func (r *trainingJob) preflight(ctx context.Context, m model, q question, on off
 		return nil
 	}
 	spec, level := q.spec, q.level
-	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), r.gangAtPlan(ctx, spec), admissionFindings(spec, q.answer.Admission), r.claimFindings(ctx, spec, on), r.sharingFindings(ctx, spec, on)) {
+	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), r.gangAtPlan(ctx, spec), admissionFindings(spec, q.answer.Admission), r.claimFindings(ctx, spec, on), r.sharingFindings(ctx, spec, on), r.portFindings(ctx, spec, on)) {
 		diags.Append(session.Preflight(f, level))
 	}
 	for _, f := range q.answer.Findings(int(m.PlannedNodeCount.ValueInt64())) {

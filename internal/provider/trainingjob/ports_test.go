@@ -1,0 +1,48 @@
+package trainingjob_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// A plan warns of nodes on which no eRDMA port can be used, as their agents have seen.
+func TestERDMAPortsThatAreDown(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	cli := acctest.StartCLI(t)
+	const kind = "ecs.gn8v-8x.16xlarge"
+	config := strings.Replace(lone("pytorch", "{ replicas = 1, gpus = 1, rdma = true }", ""), "ecs.gn6v-c10g1.20xlarge", kind, 1)
+	cli.Write(t, config)
+	cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.v100")
+	node := cloud.NodeNames(t)[0]
+	plan := func(ports ...string) string {
+		t.Helper()
+		machine, ok := catalog.Machine(kind)
+		require.True(t, ok)
+		status := contract.StatusOf(machine)
+		status.NICs = nil
+		for i, port := range ports {
+			status.NICs = append(status.NICs, contract.NICInfo{Name: "erdma_" + string(rune('0'+i)), Port: port})
+		}
+		cloud.Publish(t, node, status)
+		output, _ := cli.Run("plan")
+		return acctest.Unwrapped(output)
+	}
+	const summary = "eRDMA port is not active"
+	assert.NotContains(t, plan(), summary, "nobody knows")
+	assert.NotContains(t, plan("ACTIVE", "DOWN"), summary)
+	assert.NotContains(t, plan("", "DOWN"), summary, "of one nobody knows")
+	said := plan("INIT", "DOWN")
+	assert.Contains(t, said, summary)
+	assert.Contains(t, said, "On node "+node+", which they may use, the port of device erdma_0 is INIT, and not ACTIVE")
+
+	cli.Write(t, strings.Replace(config, ", rdma = true", "", 1))
+	assert.NotContains(t, plan("DOWN"), summary, "it uses no eRDMA")
+}

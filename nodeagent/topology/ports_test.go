@@ -1,0 +1,47 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+)
+
+// The states of RDMA ports are published, and an event tells when one can no longer be used, or can again.
+func TestRDMAPorts(t *testing.T) {
+	w := newWorld(t)
+	m := wired(t, "dgx1-v100")
+	m.NICs = nil
+	for _, name := range []string{"erdma_0", "erdma_1"} {
+		m.NICs = append(m.NICs, gpu.NIC{Name: name, Links: make([]gpu.Link, len(m.GPUs))})
+	}
+	a := w.start(t, m)
+	states := func(ports map[string]string) {
+		a.source.change(func(r *hardware.Reading) { r.Ports = ports })
+		a.round()
+	}
+	for _, step := range []struct {
+		ports map[string]string
+		want  []string
+		event string
+	}{
+		{map[string]string{"erdma_0": "ACTIVE"}, []string{"ACTIVE", ""}, ""},
+		{map[string]string{"erdma_0": "DOWN"}, []string{"DOWN", ""}, "Warning RDMAPortDown The port of RDMA device erdma_0 is DOWN, and not ACTIVE: jobs that use it run without RDMA, or not at all"},
+		{map[string]string{"erdma_0": "INIT", "erdma_1": "ACTIVE"}, []string{"INIT", "ACTIVE"}, ""},
+		{map[string]string{"erdma_0": "ACTIVE", "erdma_1": "ACTIVE"}, []string{"ACTIVE", "ACTIVE"}, "Normal RDMAPortActive The port of RDMA device erdma_0 can be used again"},
+		{nil, []string{"", ""}, ""},
+	} {
+		states(step.ports)
+		var have []string
+		for _, nic := range w.gpuNode(t).Status.NICs {
+			have = append(have, nic.Port)
+		}
+		assert.Equal(t, step.want, have)
+		events := slices.DeleteFunc(w.eventsSoFar(), func(e string) bool { return !strings.Contains(e, "RDMA") })
+		assert.Equal(t, step.event, strings.Join(events, "\n"))
+	}
+}

@@ -213,6 +213,13 @@ const (
 	ShareCoreAnnotation   = "gpushare.alibabacloud.com/core-percentage"
 )
 
+// Karmada's kind of the clusters of a fleet.
+const (
+	KarmadaClusterGroup   = "cluster.karmada.io"
+	KarmadaClusterVersion = "v1alpha1"
+	KarmadaClusterKind    = "Cluster"
+)
+
 // Job operators (Kubeflow training operator v1), Jobs of Kubernetes, and sets of them.
 const (
 	KubeflowGroup        = "kubeflow.org"

@@ -87,11 +87,22 @@ func stopServer(ctx context.Context, w io.Writer, dir datadir.Dir) (bool, error)
 	return true, nil
 }
 
-// reap ends processes that a killed server left behind.
-func reap(dir datadir.Dir) ([]string, error) {
-	registry, err := process.Open(filepath.Join(dir.Run(), "processes"))
-	if err != nil {
-		return nil, err
+// reap ends processes that a killed server left behind, first its own, of which some start those of member clusters.
+func reap(dir datadir.Dir) (reaped []string, err error) {
+	dirs := []datadir.Dir{dir}
+	for _, name := range dir.Members() {
+		dirs = append(dirs, dir.Member(name))
 	}
-	return registry.Reap()
+	for _, dir := range dirs {
+		registry, err := process.Open(filepath.Join(dir.Run(), "processes"))
+		if err != nil {
+			return nil, err
+		}
+		ended, err := registry.Reap()
+		if err != nil {
+			return nil, err
+		}
+		reaped = append(reaped, ended...)
+	}
+	return reaped, nil
 }

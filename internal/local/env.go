@@ -11,21 +11,52 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 )
 
-// kubeconfig prints the path of the kubeconfig, which exists from the first start on.
-func kubeconfig(w io.Writer, dir datadir.Dir) error {
-	path := dir.Kubeconfig(datadir.MainCluster)
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return notStarted(dir)
+// kubeconfig prints the path of a cluster's kubeconfig, which exists from the first start on.
+func kubeconfig(w io.Writer, dir datadir.Dir, cluster string) error {
+	found, err := find(dir, cluster)
+	if err != nil {
+		return err
 	}
-	_, err := fmt.Fprintln(w, path)
+	_, err = fmt.Fprintln(w, found.Kubeconfig)
 	return err
 }
 
-// env prints what the provider and kubectl read from the environment, as lines for a
-// shell. It holds from the first start on: addresses and credentials stay.
-func env(w io.Writer, dir datadir.Dir) error {
+// find is the cluster of that name; "" is the hub of a fleet, or the only cluster.
+func find(dir datadir.Dir, name string) (datadir.Cluster, error) {
 	state, err := dir.ReadState()
-	if errors.Is(err, os.ErrNotExist) || err == nil && state.Cloud.URL == "" {
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(state.Clusters) == 0 {
+		return datadir.Cluster{}, notStarted(dir)
+	}
+	if err != nil {
+		return datadir.Cluster{}, err
+	}
+	var names []string
+	for _, cluster := range state.Clusters {
+		if name == "" || cluster.Name == name {
+			return cluster, nil
+		}
+		names = append(names, cluster.Name)
+	}
+	return datadir.Cluster{}, fmt.Errorf("there is no cluster %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// env prints what the provider and kubectl read from the environment, as lines for a
+// shell. It holds from the first start on: addresses and credentials stay. The hub of a
+// fleet has no cloud.
+func env(w io.Writer, dir datadir.Dir, name string) error {
+	cluster, err := find(dir, name)
+	if err != nil {
+		return err
+	}
+	switch cluster.Name {
+	case datadir.HubCluster:
+		return export(w, [2]string{"KUBECONFIG", cluster.Kubeconfig})
+	case datadir.MainCluster:
+	default:
+		dir = dir.Member(cluster.Name)
+	}
+	state, err := dir.ReadState()
+	if err == nil && state.Cloud.URL == "" {
 		return notStarted(dir)
 	}
 	if err != nil {
@@ -35,14 +66,17 @@ func env(w io.Writer, dir datadir.Dir) error {
 	if err != nil {
 		return err
 	}
-	for _, variable := range [][2]string{
-		{"KUBECONFIG", dir.Kubeconfig(datadir.MainCluster)},
-		{"GPUPLAN_CS_ENDPOINT", state.Cloud.URL},
-		{"GPUPLAN_CLUSTER_ID", state.Cloud.ClusterID},
-		{"ALIBABA_CLOUD_REGION_ID", state.Cloud.RegionID},
-		{"ALIBABA_CLOUD_ACCESS_KEY_ID", credentials.AccessKeyID},
-		{"ALIBABA_CLOUD_ACCESS_KEY_SECRET", credentials.AccessKeySecret},
-	} {
+	return export(w,
+		[2]string{"KUBECONFIG", cluster.Kubeconfig},
+		[2]string{"GPUPLAN_CS_ENDPOINT", state.Cloud.URL},
+		[2]string{"GPUPLAN_CLUSTER_ID", state.Cloud.ClusterID},
+		[2]string{"ALIBABA_CLOUD_REGION_ID", state.Cloud.RegionID},
+		[2]string{"ALIBABA_CLOUD_ACCESS_KEY_ID", credentials.AccessKeyID},
+		[2]string{"ALIBABA_CLOUD_ACCESS_KEY_SECRET", credentials.AccessKeySecret})
+}
+
+func export(w io.Writer, variables ...[2]string) error {
+	for _, variable := range variables {
 		if _, err := fmt.Fprintf(w, "export %s=%s\n", variable[0], quote(variable[1])); err != nil {
 			return err
 		}

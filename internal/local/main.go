@@ -98,7 +98,7 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 
 	var options upOptions
 	var detach, purge bool
-	var format string
+	var format, member, cluster string
 	start := p.subcommand("up", "Start it, and wait until it is ready", func(ctx context.Context, dir datadir.Dir) error {
 		return up(ctx, out, dir, options, detach)
 	})
@@ -111,9 +111,10 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 	}
 	start.Flags().BoolVar(&detach, "detach", true, "return when the platform is ready; otherwise stay, and stop it on interrupt")
 	server := p.subcommand(serveCommand, "Be the platform's own process", func(ctx context.Context, dir datadir.Dir) error {
-		return serve(ctx, dir, options)
+		return serve(ctx, dir, options, member)
 	})
 	server.Hidden = true
+	server.Flags().StringVar(&member, memberFlag, "", "`name` of the member cluster of a fleet that it is")
 	options.register(server.Flags())
 	show := p.subcommand("status", "Tell whether it runs, where, and what it uses", func(ctx context.Context, dir datadir.Dir) error {
 		return status(ctx, out, dir, format)
@@ -123,11 +124,18 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 		return down(ctx, out, dir, purge)
 	})
 	stop.Flags().BoolVar(&purge, "purge", false, "delete the data directory as well")
-	root.AddCommand(start, server, show, stop,
+	environment := p.subcommand("env", `Print its environment: eval "$(gpuplan-local env)"`, func(_ context.Context, dir datadir.Dir) error {
+		return env(out, dir, cluster)
+	})
+	access := p.subcommand("kubeconfig", "Print the path of its kubeconfig", func(_ context.Context, dir datadir.Dir) error {
+		return kubeconfig(out, dir, cluster)
+	})
+	for _, command := range []*cobra.Command{environment, access} {
+		command.Flags().StringVar(&cluster, "cluster", "", "`name` of the cluster, of which a fleet has several; empty: the hub of a fleet, or the only one")
+	}
+	root.AddCommand(start, server, show, stop, environment, access,
 		inside(realnode.Command, "Be the first process of a real node, of which the argument is the directory", realnode.Boot),
-		inside(realnode.KubeletCommand, "Be the kubelet of a real node, with the options in the file", kubelet.Run),
-		p.subcommand("env", `Print its environment: eval "$(gpuplan-local env)"`, func(_ context.Context, dir datadir.Dir) error { return env(out, dir) }),
-		p.subcommand("kubeconfig", "Print the path of its kubeconfig", func(_ context.Context, dir datadir.Dir) error { return kubeconfig(out, dir) }))
+		inside(realnode.KubeletCommand, "Be the kubelet of a real node, with the options in the file", kubelet.Run))
 	return root
 }
 

@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
 )
 
@@ -77,6 +79,9 @@ func TestCommandLine(t *testing.T) {
 		"no such port":        {args: []string{"up", "--cloud-port", "65536"}, code: 2, errs: []string{"gpuplan-local up: --cloud-port is 65536: a port is between 1 and 65535"}},
 		"less than no node":   {args: []string{"up", "--real-nodes", "-1"}, code: 2, errs: []string{"gpuplan-local up: --real-nodes is -1: there can be 0 to 32"}},
 		"too many nodes":      {args: []string{"up", "--real-nodes", "33"}, code: 2, errs: []string{"--real-nodes is 33"}},
+		"too many members":    {args: []string{"up", "--members", "9"}, code: 2, errs: []string{"--members is 9: there can be 0 to 8"}},
+		"real nodes":          {args: []string{"up", "--members", "1", "--real-nodes", "1"}, code: 2, errs: []string{"leave out --real-nodes and --cloud-port"}},
+		"no fleet":            {args: []string{"env", "--cluster", "hub", "--data-dir", dir}, code: 1, errs: []string{"never started"}},
 		"no such version":     {args: []string{"up", "--emulated-version", "1.32"}, code: 2, errs: []string{`gpuplan-local up: --emulated-version is "1.32": there are 1.36, 1.35, 1.34, 1.33`}},
 		"too deep":            {args: []string{"up", "--real-nodes", "1", "--data-dir", filepath.Join(dir, strings.Repeat("deep/", 20))}, code: 1, errs: []string{"too long for the sockets of real nodes"}},
 		"version":             {args: []string{"--version"}, out: []string{"gpuplan-local version dev"}},
@@ -102,4 +107,51 @@ func TestCommandLine(t *testing.T) {
 			assert.NotContains(t, out.String()+errs.String(), "--version version", "the flag of a library")
 		})
 	}
+}
+
+// Of which cluster the environment is, by what the platform wrote down.
+func TestClusters(t *testing.T) {
+	hub := datadir.Cluster{Name: datadir.HubCluster, Kubeconfig: "/hub"}
+	member := datadir.Cluster{Name: datadir.MemberCluster(1), Kubeconfig: "/member"}
+	only := datadir.Cluster{Name: datadir.MainCluster, Kubeconfig: "/main"}
+	for _, test := range []struct {
+		clusters     []datadir.Cluster
+		name         string
+		want, errors string
+	}{
+		{clusters: []datadir.Cluster{only}, want: "/main"},
+		{clusters: []datadir.Cluster{only}, name: "main", want: "/main"},
+		{clusters: []datadir.Cluster{hub, member}, want: "/hub"},
+		{clusters: []datadir.Cluster{hub, member}, name: "member-1", want: "/member"},
+		{clusters: []datadir.Cluster{hub, member}, name: "main", errors: `there is no cluster "main"; there are hub, member-1`},
+		{name: "hub", errors: "never started"},
+	} {
+		dir := datadir.Dir(t.TempDir())
+		require.NoError(t, dir.WriteState(datadir.State{Clusters: test.clusters}))
+		var shown bytes.Buffer
+		err := kubeconfig(&shown, dir, test.name)
+		if test.errors != "" {
+			require.ErrorContains(t, err, test.errors)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, test.want+"\n", shown.String())
+	}
+
+	dir := datadir.Dir(t.TempDir())
+	require.NoError(t, dir.WriteState(datadir.State{Clusters: []datadir.Cluster{hub, member}}))
+	var shown bytes.Buffer
+	require.NoError(t, env(&shown, dir, ""))
+	assert.Equal(t, "export KUBECONFIG='/hub'\n", shown.String(), "a hub has no cloud")
+}
+
+func TestServerOfMember(t *testing.T) {
+	options := upOptions{programs: "/bin", port: 7, members: 2, trainer: true, emulated: "1.34"}
+	var of upOptions
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	of.register(flags)
+	flags.String("data-dir", "", "")
+	flags.String(memberFlag, "", "")
+	require.NoError(t, flags.Parse(options.serveMember("/data", "member-1")))
+	assert.Equal(t, upOptions{programs: "/bin", trainer: true, emulated: "1.34"}, of)
 }

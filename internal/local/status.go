@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
 )
@@ -24,7 +25,7 @@ type report struct {
 	Running bool        `json:"running"`
 	Ready   bool        `json:"ready"`
 	DataDir datadir.Dir `json:"dataDir"`
-	// Kubeconfig is that of the main cluster.
+	// Kubeconfig is that of the main cluster, or of the hub of a fleet.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	datadir.State
 	// MemoryBytes is the resident memory of all processes.
@@ -35,6 +36,20 @@ type report struct {
 	RealNodes []realNode `json:"realNodes,omitempty"`
 	// Problem says why Nodes is missing.
 	Problem string `json:"problem,omitempty"`
+	// Members are the member clusters of a fleet.
+	Members []memberReport `json:"members,omitempty"`
+}
+
+// memberReport is what is known of a member cluster. Its processes are among those of the fleet.
+type memberReport struct {
+	Name string `json:"name"`
+	// Joined is whether the hub reaches it; if not, Problem may say why.
+	Joined  bool             `json:"joined"`
+	Version string           `json:"kubernetesVersion,omitempty"`
+	URL     string           `json:"url"`
+	Cloud   datadir.Cloud    `json:"cloud,omitzero"`
+	Nodes   *simulationCount `json:"nodes,omitempty"`
+	Problem string           `json:"problem,omitempty"`
 }
 
 type realNode struct {
@@ -107,6 +122,9 @@ func inspect(ctx context.Context, dir datadir.Dir) (report, error) {
 	for _, child := range children {
 		r.addProcess(child.Name, child.Identity)
 	}
+	if r.Ready && state.Clusters[0].Name == datadir.HubCluster {
+		return r, r.addMembers(ctx)
+	}
 	realNodes, err := realnode.List(dir)
 	if err != nil {
 		return r, err
@@ -121,6 +139,38 @@ func inspect(ctx context.Context, dir datadir.Dir) (report, error) {
 		}
 	}
 	return r, nil
+}
+
+// addMembers adds the member clusters of a fleet that is ready.
+func (r *report) addMembers(ctx context.Context) error {
+	r.Kubeconfig = r.Clusters[0].Kubeconfig
+	joined, err := fleet.Joined(ctx, r.Kubeconfig)
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	for _, cluster := range r.Clusters[1:] {
+		inside, err := inspect(ctx, r.DataDir.Member(cluster.Name))
+		if err != nil {
+			return err
+		}
+		problem, known := joined[cluster.Name]
+		if problem == "" {
+			problem = inside.Problem
+		}
+		r.Members = append(r.Members, memberReport{
+			Name: cluster.Name, Joined: known && problem == "", Version: inside.Version, URL: cluster.URL,
+			Cloud: inside.Cloud, Nodes: inside.Nodes, Problem: problem,
+		})
+		for i, p := range inside.Processes {
+			// The first is its server, a child of this platform.
+			if i > 0 {
+				p.Name = cluster.Name + " " + p.Name
+				r.Processes = append(r.Processes, p)
+				r.MemoryBytes += p.MemoryBytes
+			}
+		}
+	}
+	return nil
 }
 
 func (r *report) addProcess(name string, id process.Identity) {
@@ -175,6 +225,10 @@ func printStatus(ctx context.Context, w io.Writer, dir datadir.Dir) error {
 	for _, p := range r.Processes {
 		fmt.Fprintf(w, "  %s\n", p)
 	}
+	if len(r.Members) > 0 {
+		r.printFleet(w)
+		return nil
+	}
 	for _, cluster := range r.Clusters {
 		fmt.Fprintf(w, "  Kubernetes %s  %s  (kubeconfig %s)\n", r.Version, cluster.URL, cluster.Kubeconfig)
 	}
@@ -192,4 +246,21 @@ func printStatus(ctx context.Context, w io.Writer, dir datadir.Dir) error {
 	fmt.Fprintf(w, "  Logs       %s\n", filepath.Dir(dir.Log("server")))
 	fmt.Fprintf(w, "Use it with:  eval \"$(%s env --data-dir %s)\"\n", os.Args[0], quote(string(dir)))
 	return nil
+}
+
+// printFleet shows the clusters of a fleet.
+func (r *report) printFleet(w io.Writer) {
+	fmt.Fprintf(w, "  %-10s Kubernetes %s  %s  (kubeconfig %s)\n", r.Clusters[0].Name, r.Version, r.Clusters[0].URL, r.Kubeconfig)
+	for i, member := range r.Members {
+		fmt.Fprintf(w, "  %-10s Kubernetes %s  %s  (kubeconfig %s)\n", member.Name, member.Version, member.URL, r.Clusters[i+1].Kubeconfig)
+		if member.Nodes != nil {
+			fmt.Fprintf(w, "  %-10s cloud API %s (cluster %s); %d nodes, of which %d are ready; %d pods\n",
+				"", member.Cloud.URL, member.Cloud.ClusterID, member.Nodes.Total, member.Nodes.Ready, member.Nodes.Pods)
+		}
+		if !member.Joined {
+			fmt.Fprintf(w, "  %-10s the hub does not reach it: %s\n", "", member.Problem)
+		}
+	}
+	fmt.Fprintf(w, "  Logs       %s, and log in the folder of each member cluster\n", filepath.Dir(r.DataDir.Log("server")))
+	fmt.Fprintf(w, "Use a cluster with:  eval \"$(%s env --data-dir %s --cluster %s)\"\n", os.Args[0], quote(string(r.DataDir)), r.Members[0].Name)
 }

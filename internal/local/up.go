@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/cloud"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/controlplane"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
@@ -28,6 +29,7 @@ import (
 // reports its start on the file descriptor reportFD.
 const (
 	serveCommand = "serve"
+	memberFlag   = "member"
 	reportFD     = 3
 )
 
@@ -36,6 +38,9 @@ const (
 	exitHeld    = 3
 	exitStopped = 4
 )
+
+// mostMembers is how many member clusters fit on a large machine: each takes half a gigabyte.
+const mostMembers = 8
 
 type upOptions struct {
 	port, cloudPort int
@@ -50,6 +55,8 @@ type upOptions struct {
 	trainer bool
 	// apiServer is a kube-apiserver program, "" for the built-in one.
 	apiServer string
+	// members is how many member clusters a fleet has, 0 for a platform that is none.
+	members int
 }
 
 func (o *upOptions) register(flags *pflag.FlagSet) {
@@ -60,6 +67,7 @@ func (o *upOptions) register(flags *pflag.FlagSet) {
 	flags.IntVar(&o.realNodes, "real-nodes", 0, "`number` of nodes of pools that have a real kubelet and containers, the first that are made; needs root and containerd")
 	flags.BoolVar(&o.mpiOperator, "mpi-operator", false, "MPIJobs are v2beta1, run by the MPI operator, in place of v1 and v1alpha1; the data directory cannot change from one to the other")
 	flags.BoolVar(&o.trainer, "trainer", false, "serve TrainJobs, run by Kubeflow Trainer")
+	flags.IntVar(&o.members, "members", 0, "`number` of member clusters; with some, the platform is a fleet, and its own cluster the hub")
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
@@ -75,6 +83,12 @@ func (o *upOptions) check() error {
 	}
 	if o.realNodes < 0 || o.realNodes > realnode.Most {
 		return fmt.Errorf("--real-nodes is %d: there can be 0 to %d", o.realNodes, realnode.Most)
+	}
+	if o.members < 0 || o.members > mostMembers {
+		return fmt.Errorf("--members is %d: there can be 0 to %d", o.members, mostMembers)
+	}
+	if o.members > 0 && (o.realNodes > 0 || o.cloudPort > 0) {
+		return errors.New("with --members there are no real nodes, and each member cluster has a cloud of its own: leave out --real-nodes and --cloud-port")
 	}
 	if o.emulated != "" && !slices.Contains(controlplane.Emulated(), o.emulated) {
 		return fmt.Errorf("--emulated-version is %q: there are %s", o.emulated, strings.Join(controlplane.Emulated(), ", "))
@@ -158,11 +172,8 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 			return nil, nil, err
 		}
 	}
-	child := exec.Command(self, serveCommand, "--data-dir", string(dir), "--programs", folder,
-		"--port", strconv.Itoa(options.port), "--cloud-port", strconv.Itoa(options.cloudPort),
-		"--emulated-version", options.emulated, "--kube-apiserver", options.apiServer,
-		"--real-nodes", strconv.Itoa(options.realNodes), "--mpi-operator="+strconv.FormatBool(options.mpiOperator),
-		"--trainer="+strconv.FormatBool(options.trainer))
+	options.programs = folder
+	child := exec.Command(self, options.serve(dir)...)
 	child.ExtraFiles = []*os.File{write}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
@@ -171,10 +182,32 @@ func spawn(dir datadir.Dir, options upOptions) (*exec.Cmd, io.Reader, error) {
 	return child, report, nil
 }
 
-// serve is the platform's own process.
-func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
-	syscall.CloseOnExec(reportFD)
-	report := os.NewFile(reportFD, "report")
+// serve are the arguments of the server with these options.
+func (o *upOptions) serve(dir datadir.Dir) []string {
+	return []string{
+		serveCommand, "--data-dir", string(dir), "--programs", o.programs,
+		"--port", strconv.Itoa(o.port), "--cloud-port", strconv.Itoa(o.cloudPort),
+		"--emulated-version", o.emulated, "--kube-apiserver", o.apiServer,
+		"--real-nodes", strconv.Itoa(o.realNodes), "--mpi-operator=" + strconv.FormatBool(o.mpiOperator),
+		"--trainer=" + strconv.FormatBool(o.trainer), "--members", strconv.Itoa(o.members),
+	}
+}
+
+// serveMember are the arguments of the server of a member cluster of the fleet with these options.
+func (o *upOptions) serveMember(dir datadir.Dir, cluster string) []string {
+	member := *o
+	member.members, member.port = 0, 0
+	return append(member.serve(dir), "--"+memberFlag, cluster)
+}
+
+// serve is the platform's own process, of a member cluster of that name if it has one.
+func serve(ctx context.Context, dir datadir.Dir, options upOptions, member string) error {
+	report, clusterID := steps.NewRecorder(nil), "c-gpuplan-"+member
+	if member == "" {
+		// That of a member is seen by what it writes down.
+		syscall.CloseOnExec(reportFD)
+		report, clusterID = steps.NewRecorder(os.NewFile(reportFD, "report")), cloud.ClusterID
+	}
 	if err := dir.Lock(); errors.Is(err, datadir.ErrHeld) {
 		os.Exit(exitHeld)
 	} else if err != nil {
@@ -186,7 +219,8 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions) error {
 	err := server.Run(ctx, server.Options{
 		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort, RealNodes: options.realNodes,
 		EmulatedVersion: options.emulated, APIServer: options.apiServer, MPIOperator: options.mpiOperator, Trainer: options.trainer,
-	}, steps.NewRecorder(report))
+		ClusterID: clusterID, Members: options.members, ServeMember: options.serveMember,
+	}, report)
 	if err != nil && ctx.Err() != nil {
 		os.Exit(exitStopped)
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// ClusterID and RegionID are those of the cluster that the emulator knows.
+	// ClusterID is that of the platform's cluster where it is no member of a fleet, RegionID that of all clusters.
 	ClusterID = "c-gpuplan-local"
 	RegionID  = "cn-hangzhou"
 
@@ -35,6 +35,8 @@ const (
 
 // Options say where the emulator finds and keeps things.
 type Options struct {
+	// ClusterID is that of the cluster that the emulator knows.
+	ClusterID string
 	// Config is the administrator's access to the cluster that gets the nodes.
 	Config *rest.Config
 	// Listener is where the API is served.
@@ -93,7 +95,7 @@ func Start(ctx context.Context, options Options) (*Cloud, error) {
 		backend.observe(*state)
 	}
 	emulator, err := acsfake.New(acsfake.Options{
-		ClusterID:         ClusterID,
+		ClusterID:         options.ClusterID,
 		Region:            RegionID,
 		KubernetesVersion: options.KubernetesVersion,
 		AccessKeyID:       credentials.AccessKeyID,

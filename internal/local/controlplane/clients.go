@@ -22,6 +22,12 @@ var controllers = []string{
 	"serviceaccount-token", "statefulset", "taint-eviction", "ttl-after-finished",
 }
 
+// hubControllers are those that the hub of a fleet needs, which runs no pods: jobs and what they name are templates there.
+var hubControllers = []string{
+	"clusterrole-aggregation", "garbage-collector", "namespace", "resourcequota",
+	"root-ca-certificate-publisher", "serviceaccount", "serviceaccount-token",
+}
+
 // ControllerManager starts kube-controller-manager and waits until its
 // controllers work: the default service account exists.
 func (c *ControlPlane) ControllerManager(ctx context.Context) error {
@@ -31,6 +37,10 @@ func (c *ControlPlane) ControllerManager(ctx context.Context) error {
 	}
 	known, disabled, aliases := controllermanager.KnownControllers(), controllermanager.ControllersDisabledByDefault(), controllermanager.ControllerAliases()
 	flags := manager.Flags(known, disabled, aliases)
+	wanted := controllers
+	if c.options.Hub {
+		wanted = hubControllers
+	}
 	err = parse(flags, []string{
 		"--kubeconfig=" + c.server.controllerManagerKubeconfig,
 		"--secure-port=0",
@@ -42,7 +52,7 @@ func (c *ControlPlane) ControllerManager(ctx context.Context) error {
 		"--kube-api-burst=2000",
 		// Simulated nodes report every few minutes only.
 		"--node-monitor-grace-period=30m",
-		"--controllers=" + strings.Join(controllers, "-controller,") + "-controller",
+		"--controllers=" + strings.Join(wanted, "-controller,") + "-controller",
 	})
 	if err != nil {
 		return err

@@ -51,6 +51,8 @@ type Options struct {
 	// that runs in place of the built-in one; "" for none. Processes starts it.
 	APIServer string
 	Processes *process.Registry
+	// Hub has no controllers that make something of templates, which the hub of a fleet keeps for its members.
+	Hub bool
 }
 
 // ControlPlane is a control plane whose parts are started one by one, in the

@@ -9,14 +9,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
 )
 
-// MainCluster is the name of the control plane that is always there.
-const MainCluster = "main"
+// MainCluster is the name of the control plane of a platform that is no fleet, HubCluster of the one that
+// a fleet has in its place.
+const (
+	MainCluster = "main"
+	HubCluster  = "hub"
+)
+
+// MemberCluster is the name of a fleet's member cluster; the first has the number 1.
+func MemberCluster(number int) string { return "member-" + strconv.Itoa(number) }
 
 // ErrHeld says that another process holds the directory.
 var ErrHeld = errors.New("the data directory is in use")
@@ -68,6 +76,20 @@ func (d Dir) Kubeconfig(cluster string) string {
 
 // Cluster is the directory of a control plane.
 func (d Dir) Cluster(name string) string { return filepath.Join(string(d), "clusters", name) }
+
+// Member is the data directory of a fleet's member cluster, which is a platform of its own.
+func (d Dir) Member(cluster string) Dir { return Dir(d.Cluster(cluster)) }
+
+// Members are the names of the member clusters that were ever started here.
+func (d Dir) Members() (names []string) {
+	for number := 1; ; number++ {
+		name := MemberCluster(number)
+		if _, err := os.Stat(d.Member(name).path("lock")); err != nil {
+			return names
+		}
+		names = append(names, name)
+	}
+}
 
 // Cloud is the directory of the cloud API emulator.
 func (d Dir) Cloud() string { return d.path("cloud") }

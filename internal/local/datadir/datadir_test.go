@@ -112,3 +112,15 @@ func TestClustersByName(t *testing.T) {
 	assert.Equal(t, "/data/kubeconfig", dir.Kubeconfig(MainCluster))
 	assert.Equal(t, "/data/clusters/member1/kubeconfig", dir.Kubeconfig("member1"))
 }
+
+func TestMembers(t *testing.T) {
+	dir := Dir(t.TempDir())
+	assert.Empty(t, dir.Members())
+	for _, number := range []int{1, 2} {
+		member := dir.Member(MemberCluster(number))
+		require.NoError(t, member.Create())
+		assert.Equal(t, dir.Kubeconfig(MemberCluster(number)), member.Kubeconfig(MainCluster), "both name one file")
+		require.NoError(t, os.WriteFile(filepath.Join(string(member), "lock"), nil, 0o600))
+	}
+	assert.Equal(t, []string{"member-1", "member-2"}, dir.Members())
+}

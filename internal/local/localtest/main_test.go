@@ -92,10 +92,20 @@ type status struct {
 	Cloud struct {
 		URL string `json:"url"`
 	} `json:"cloud"`
-	Processes []struct {
-		Name string `json:"name"`
-		PID  int    `json:"pid"`
-	} `json:"processes"`
+	Processes []running `json:"processes"`
+	Members   []struct {
+		Joined bool `json:"joined"`
+		Cloud  struct {
+			ClusterID string `json:"clusterID"`
+		} `json:"cloud"`
+		Nodes *struct{} `json:"nodes"`
+	} `json:"members"`
+}
+
+// running is a process of the platform.
+type running struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
 }
 
 func (i instance) status() status {
@@ -160,11 +170,11 @@ func pod(t *testing.T, client kubernetes.Interface, node, name string, annotatio
 	require.NoError(t, err)
 }
 
-// env is what the instance exports.
-func (i instance) env() map[string]string {
+// env is what the instance exports, of a cluster where the options name one.
+func (i instance) env(options ...string) map[string]string {
 	i.t.Helper()
 	env := map[string]string{}
-	for line := range strings.Lines(i.must("env")) {
+	for line := range strings.Lines(i.must(append([]string{"env"}, options...)...)) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
 		env[name] = strings.Trim(value, "'")
 	}

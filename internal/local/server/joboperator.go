@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
-	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
@@ -31,56 +29,18 @@ func (s *server) startJobOperator(ctx context.Context) error {
 	if _, err := os.Stat(program); err != nil {
 		return fmt.Errorf("the program for PyTorchJobs, MPIJobs and JobSets is missing: %w; run make build", err)
 	}
-	log, err := os.OpenFile(s.Dir.Log(jobOperator), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	exits, err := s.keep(jobOperatorGrace, process.Spec{
+		Name: jobOperator, Path: program, Dir: s.Dir.Run(),
+		Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.MainCluster), "--mpi-operator=" + strconv.FormatBool(s.MPIOperator), "--trainer=" + strconv.FormatBool(s.Trainer)},
+	})
 	if err != nil {
 		return err
 	}
-	runCtx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	s.onStop(func(context.Context) {
-		cancel()
-		<-stopped
-	})
-	exits := make(chan *process.Exit, 1)
-	go func() {
-		defer close(stopped)
-		spec := process.Spec{
-			Name: jobOperator, Path: program, Dir: s.Dir.Run(), Output: log,
-			Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.MainCluster), "--mpi-operator=" + strconv.FormatBool(s.MPIOperator), "--trainer=" + strconv.FormatBool(s.Trainer)},
-		}
-		s.processes.Keep(runCtx,
-			func() time.Duration { return jobOperatorGrace },
-			func(context.Context) (process.Spec, error) { return spec, nil },
-			func(status process.Status) {
-				if status.BackOff == 0 || status.Last == nil {
-					return
-				}
-				klog.Errorf("%s exited with code %d; it starts again in %s", jobOperator, status.Last.Code, status.BackOff)
-				select {
-				case exits <- status.Last:
-				default:
-				}
-			})
-	}()
-
 	client, err := discovery.NewDiscoveryClientForConfig(s.plane.Config)
 	if err != nil {
 		return err
 	}
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		if served(client, s.MPIOperator, s.Trainer) {
-			return nil
-		}
-		select {
-		case exit := <-exits:
-			return fmt.Errorf("%s exits with code %d again and again", jobOperator, exit.Code)
-		case <-ctx.Done():
-			return errors.New("the kinds of jobs are not served yet")
-		case <-ticker.C:
-		}
-	}
+	return until(ctx, jobOperator, exits, func() (bool, error) { return served(client, s.MPIOperator, s.Trainer), nil })
 }
 
 // served tells whether the API server serves the kinds of jobs.

@@ -52,6 +52,13 @@ type Options struct {
 	MPIOperator bool
 	// Trainer has TrainJobs served, and run by Kubeflow Trainer.
 	Trainer bool
+	// ClusterID is by what the cloud knows the cluster.
+	ClusterID string
+	// Members is how many member clusters there are. Where there are some, the platform is the hub of a fleet, and
+	// neither runs pods nor has a cloud; the other options are of its members.
+	Members int
+	// ServeMember are the arguments with which this program runs the platform of a member cluster.
+	ServeMember func(dir datadir.Dir, cluster string) []string
 }
 
 // server is the platform while it runs.
@@ -80,7 +87,7 @@ func Run(ctx context.Context, options Options, report *steps.Recorder) error {
 		return err
 	}
 	defer s.stop()
-	startCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	startCtx, cancel := context.WithTimeout(ctx, startTimeout+time.Duration(s.Members)*memberStart)
 	err := s.start(startCtx)
 	cancel()
 	if err != nil {
@@ -141,6 +148,11 @@ func (s *server) open() error {
 }
 
 func (s *server) start(ctx context.Context) error {
+	if s.Members > 0 {
+		if err := s.report.Do("programs", "", s.findKarmada); err != nil {
+			return err
+		}
+	}
 	if err := s.report.Do("ports", "", s.openPorts); err != nil {
 		return err
 	}
@@ -162,6 +174,9 @@ func (s *server) start(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	if s.Members > 0 {
+		return s.startFleet(ctx)
 	}
 	if err := s.startRealNodes(ctx); err != nil {
 		return err
@@ -190,8 +205,10 @@ func (s *server) openPorts() (err error) {
 	if s.api, err = s.listen("kube-apiserver", s.APIPort); err != nil {
 		return err
 	}
-	if s.cloud, err = s.listen("cloud API", s.CloudPort); err != nil {
-		return err
+	if s.Members == 0 {
+		if s.cloud, err = s.listen("cloud API", s.CloudPort); err != nil {
+			return err
+		}
 	}
 	etcd, err := s.listen("etcd", 0)
 	if err != nil {
@@ -203,15 +220,20 @@ func (s *server) openPorts() (err error) {
 }
 
 func (s *server) makePlane() (err error) {
-	name := datadir.MainCluster
+	name, emulated, apiServer := datadir.MainCluster, s.EmulatedVersion, s.APIServer
+	if s.Members > 0 {
+		// Admission policies that write are of the newest Kubernetes.
+		name, emulated, apiServer = datadir.HubCluster, "", ""
+		s.state.Cloud = datadir.Cloud{}
+	}
 	cluster := s.Dir.Cluster(name)
 	if err := os.MkdirAll(cluster, 0o700); err != nil {
 		return err
 	}
 	s.plane, err = controlplane.New(controlplane.Options{
 		Name: name, Dir: cluster, Kubeconfig: s.Dir.Kubeconfig(name), EtcdLog: s.Dir.Log("etcd"),
-		Listener: s.api, EtcdPort: s.etcdPort, EmulatedVersion: s.EmulatedVersion,
-		APIServer: s.APIServer, Processes: s.processes,
+		Listener: s.api, EtcdPort: s.etcdPort, EmulatedVersion: emulated,
+		APIServer: apiServer, Processes: s.processes, Hub: s.Members > 0,
 	})
 	if err != nil {
 		return err
@@ -239,8 +261,9 @@ func (s *server) startCloud(ctx context.Context) error {
 		realNodes = s.real
 	}
 	emulator, err := cloud.Start(ctx, cloud.Options{
-		Real:   realNodes,
-		Config: s.plane.Config, Listener: s.cloud, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
+		Real:      realNodes,
+		ClusterID: s.ClusterID,
+		Config:    s.plane.Config, Listener: s.cloud, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
 		Log: s.Dir.Log("cloud"), KubernetesVersion: strings.TrimPrefix(s.state.Version, "v") + "-aliyun.1",
 	})
 	if err != nil {
@@ -251,7 +274,7 @@ func (s *server) startCloud(ctx context.Context) error {
 			klog.Errorf("stop the cloud API: %v", err)
 		}
 	})
-	s.state.Cloud = datadir.Cloud{URL: "http://" + s.cloud.Addr().String(), ClusterID: cloud.ClusterID, RegionID: cloud.RegionID}
+	s.state.Cloud = datadir.Cloud{URL: "http://" + s.cloud.Addr().String(), ClusterID: s.ClusterID, RegionID: cloud.RegionID}
 	return nil
 }
 

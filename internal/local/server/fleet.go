@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/cloud"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/fleet"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
+)
+
+const (
+	karmada      = "gpuplan-karmada"
+	karmadaGrace = 5 * time.Second
+	// memberGrace is as long as a platform may take to stop.
+	memberGrace = stopTimeout
+	// memberStart is by how much a member cluster makes the start of a fleet longer on a slow machine.
+	memberStart = time.Minute
+)
+
+// findKarmada complains when the program is missing that only fleets need.
+func (s *server) findKarmada() error {
+	if _, err := os.Stat(filepath.Join(s.Programs, karmada)); err != nil {
+		return fmt.Errorf("the program that brings objects to member clusters is missing: %w; run make fleet", err)
+	}
+	return nil
+}
+
+// startFleet makes the hub of a fleet of the API server that runs, and starts its member clusters.
+func (s *server) startFleet(ctx context.Context) error {
+	members := make([]fleet.Member, s.Members)
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return s.report.Do("kube-controller-manager", s.Dir.Log("server"), func() error { return s.plane.ControllerManager(groupCtx) })
+	})
+	for i := range members {
+		name := datadir.MemberCluster(i + 1)
+		group.Go(func() error {
+			return s.report.Do(name, s.Dir.Member(name).Log("server"), func() (err error) {
+				members[i], err = s.startMember(groupCtx, name)
+				return err
+			})
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	hub, err := kube.New(s.plane.Config)
+	if err != nil {
+		return err
+	}
+	return s.report.Do("Karmada", s.Dir.Log(karmada), func() error {
+		// Karmada looks for new kinds every half a minute only.
+		if err := fleet.ServeJobs(ctx, hub, members[0].Client); err != nil {
+			return fmt.Errorf("serve the kinds of jobs of %s: %w", members[0].Name, err)
+		}
+		if err := s.startKarmada(ctx, hub); err != nil {
+			return err
+		}
+		group, ctx := errgroup.WithContext(ctx)
+		for _, member := range members {
+			s.state.Clusters = append(s.state.Clusters, datadir.Cluster{Name: member.Name, URL: member.URL, Kubeconfig: s.Dir.Kubeconfig(member.Name)})
+			group.Go(func() error {
+				if err := fleet.Join(ctx, hub, member); err != nil {
+					return fmt.Errorf("join %s: %w", member.Name, err)
+				}
+				return nil
+			})
+		}
+		return group.Wait()
+	})
+}
+
+// startMember keeps the platform of a member cluster running, waits until it is ready, and gives it the scheduler and
+// the node agent.
+func (s *server) startMember(ctx context.Context, name string) (fleet.Member, error) {
+	dir := s.Dir.Member(name)
+	self, err := os.Executable()
+	if err != nil {
+		return fleet.Member{}, fmt.Errorf("find this program to start it as %s: %w", name, err)
+	}
+	if err := dir.Create(); err != nil {
+		return fleet.Member{}, err
+	}
+	exits, err := s.keep(memberGrace, process.Spec{
+		Name: name, Path: self, Args: s.ServeMember(dir, name), Env: os.Environ(), Dir: s.Dir.Run(),
+	})
+	if err != nil {
+		return fleet.Member{}, err
+	}
+	var state datadir.State
+	ready := func() (bool, error) {
+		state, err = dir.ReadState()
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		return state.ReadySeconds > 0 && state.Server.Alive(), err
+	}
+	if err := until(ctx, name, exits, ready); err != nil {
+		return fleet.Member{}, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", s.Dir.Kubeconfig(name))
+	if err != nil {
+		return fleet.Member{}, err
+	}
+	client, err := kube.New(config)
+	if err != nil {
+		return fleet.Member{}, err
+	}
+	if err := fleet.Equip(ctx, client); err != nil {
+		return fleet.Member{}, err
+	}
+	return fleet.Member{Name: name, URL: config.Host, Region: cloud.RegionID, Client: client}, nil
+}
+
+// startKarmada keeps Karmada's controllers running, and returns when the kinds are served that its program installs.
+func (s *server) startKarmada(ctx context.Context, hub *kube.Client) error {
+	exits, err := s.keep(karmadaGrace, process.Spec{
+		Name: karmada, Path: filepath.Join(s.Programs, karmada), Dir: s.Dir.Run(), Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
+	})
+	if err != nil {
+		return err
+	}
+	kind := schema.GroupVersionKind{Group: contract.KarmadaClusterGroup, Version: contract.KarmadaClusterVersion, Kind: contract.KarmadaClusterKind}
+	return until(ctx, karmada, exits, func() (bool, error) { return hub.Serves(kind) })
+}

@@ -155,3 +155,28 @@ func TestServerOfMember(t *testing.T) {
 	require.NoError(t, flags.Parse(options.serveMember("/data", "member-1")))
 	assert.Equal(t, upOptions{programs: "/bin", trainer: true, emulated: "1.34"}, of)
 }
+
+func TestStatusOfFleet(t *testing.T) {
+	r := report{
+		DataDir: "/data", Kubeconfig: "/hub",
+		State: datadir.State{Version: "v1.36.3", Clusters: []datadir.Cluster{
+			{Name: "hub", URL: "https://h", Kubeconfig: "/hub"}, {Name: "member-1", URL: "https://1", Kubeconfig: "/1"}, {Name: "member-2", URL: "https://2", Kubeconfig: "/2"},
+		}},
+		Members: []memberReport{
+			{Name: "member-1", Joined: true, Version: "v1.36.3", URL: "https://1", Cloud: datadir.Cloud{URL: "http://c", ClusterID: "c-1"}, Nodes: &simulationCount{Total: 3, Ready: 2, Pods: 5}},
+			{Name: "member-2", Version: "v1.35.9", URL: "https://2", Problem: "the hub does not reach it: cluster is not reachable"},
+		},
+	}
+	var shown bytes.Buffer
+	r.printFleet(&shown)
+	for _, want := range []string{
+		"  hub        Kubernetes v1.36.3  https://h  (kubeconfig /hub)\n" +
+			"  member-1   Kubernetes v1.36.3  https://1  (kubeconfig /1)\n" +
+			"             cloud API http://c (cluster c-1); 3 nodes, of which 2 are ready; 5 pods\n" +
+			"  member-2   Kubernetes v1.35.9  https://2  (kubeconfig /2)\n" +
+			"             problem: the hub does not reach it: cluster is not reachable\n",
+		"--data-dir '/data' --cluster member-1",
+	} {
+		assert.Contains(t, shown.String(), want)
+	}
+}

@@ -34,7 +34,7 @@ type report struct {
 	Nodes       *simulationCount `json:"nodes,omitempty"`
 	// RealNodes are those with a kubelet and containers.
 	RealNodes []realNode `json:"realNodes,omitempty"`
-	// Problem says why Nodes is missing.
+	// Problem says why Nodes is missing, or what the hub of a fleet says of its members.
 	Problem string `json:"problem,omitempty"`
 	// Members are the member clusters of a fleet.
 	Members []memberReport `json:"members,omitempty"`
@@ -43,13 +43,14 @@ type report struct {
 // memberReport is what is known of a member cluster. Its processes are among those of the fleet.
 type memberReport struct {
 	Name string `json:"name"`
-	// Joined is whether the hub reaches it; if not, Problem may say why.
+	// Joined is whether the hub says that it reaches it.
 	Joined  bool             `json:"joined"`
 	Version string           `json:"kubernetesVersion,omitempty"`
 	URL     string           `json:"url"`
 	Cloud   datadir.Cloud    `json:"cloud,omitzero"`
 	Nodes   *simulationCount `json:"nodes,omitempty"`
-	Problem string           `json:"problem,omitempty"`
+	// Problem says why it has not joined, or why Nodes is missing.
+	Problem string `json:"problem,omitempty"`
 }
 
 type realNode struct {
@@ -153,12 +154,17 @@ func (r *report) addMembers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		problem, known := joined[cluster.Name]
-		if problem == "" {
-			problem = inside.Problem
+		reach, known := joined[cluster.Name]
+		problem := inside.Problem
+		switch {
+		case r.Problem != "": // it is not known which clusters have joined
+		case !known:
+			problem = "the hub does not know it"
+		case reach != "":
+			problem = "the hub does not reach it: " + reach
 		}
 		r.Members = append(r.Members, memberReport{
-			Name: cluster.Name, Joined: known && problem == "", Version: inside.Version, URL: cluster.URL,
+			Name: cluster.Name, Joined: known && reach == "", Version: inside.Version, URL: cluster.URL,
 			Cloud: inside.Cloud, Nodes: inside.Nodes, Problem: problem,
 		})
 		for i, p := range inside.Processes {
@@ -257,9 +263,12 @@ func (r *report) printFleet(w io.Writer) {
 			fmt.Fprintf(w, "  %-10s cloud API %s (cluster %s); %d nodes, of which %d are ready; %d pods\n",
 				"", member.Cloud.URL, member.Cloud.ClusterID, member.Nodes.Total, member.Nodes.Ready, member.Nodes.Pods)
 		}
-		if !member.Joined {
-			fmt.Fprintf(w, "  %-10s the hub does not reach it: %s\n", "", member.Problem)
+		if member.Problem != "" {
+			fmt.Fprintf(w, "  %-10s problem: %s\n", "", member.Problem)
 		}
+	}
+	if r.Problem != "" {
+		fmt.Fprintf(w, "  Problem    %s\n", r.Problem)
 	}
 	fmt.Fprintf(w, "  Logs       %s, and log in the folder of each member cluster\n", filepath.Dir(r.DataDir.Log("server")))
 	fmt.Fprintf(w, "Use a cluster with:  eval \"$(%s env --data-dir %s --cluster %s)\"\n", os.Args[0], quote(string(r.DataDir)), r.Members[0].Name)

@@ -39,7 +39,7 @@ const (
 	exitStopped = 4
 )
 
-// mostMembers is how many member clusters fit on a large machine: each takes half a gigabyte.
+// mostMembers is how many member clusters a large machine has room for: each takes 0.7 GiB.
 const mostMembers = 8
 
 type upOptions struct {

@@ -24,8 +24,9 @@ import (
 )
 
 var (
-	bindings   = schema.GroupVersionResource{Group: "work.karmada.io", Version: "v1alpha2", Resource: "resourcebindings"}
-	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	bindings        = schema.GroupVersionResource{Group: "work.karmada.io", Version: "v1alpha2", Resource: "resourcebindings"}
+	clusterBindings = schema.GroupVersionResource{Group: "work.karmada.io", Version: "v1alpha2", Resource: "clusterresourcebindings"}
+	configMaps      = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 )
 
 // needKarmada skips a test of fleets where Karmada's program was not built, which takes minutes.
@@ -46,13 +47,15 @@ func (i instance) access(cluster string) *kube.Client {
 	return client
 }
 
-// create creates objects in the namespace default.
+// create creates objects, in the namespace default where they have one.
 func create(t *testing.T, client *kube.Client, manifests string) (created []*unstructured.Unstructured) {
 	t.Helper()
 	for _, manifest := range strings.Split(manifests, "\n---\n") {
 		object := &unstructured.Unstructured{}
 		require.NoError(t, yaml.Unmarshal([]byte(manifest), &object.Object))
-		object.SetNamespace("default")
+		if !strings.HasPrefix(object.GetKind(), "Cluster") {
+			object.SetNamespace("default")
+		}
 		object, err := client.Create(t.Context(), object)
 		require.NoError(t, err)
 		created = append(created, object)
@@ -152,6 +155,29 @@ data: {key: value}`)
 		assert.ErrorContains(t, err, "at most 62 characters")
 	})
 
+	t.Run("objects without a namespace", func(t *testing.T) {
+		objects := create(t, hub, `
+apiVersion: policy.karmada.io/v1alpha1
+kind: ClusterPropagationPolicy
+metadata: {name: roles}
+spec:
+  resourceSelectors: [{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, name: reader}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`)
+		assert.Equal(t, "roles", objects[0].GetLabels()["clusterpropagationpolicy.karmada.io/permanent-id"])
+		assert.Equal(t, []string{"karmada.io/cluster-propagation-policy-controller"}, objects[0].GetFinalizers())
+		eventually(t, "Karmada makes the binding", func() error {
+			binding, err := hub.Dynamic.Resource(clusterBindings).Get(t.Context(), "reader-clusterrole", metav1.GetOptions{})
+			if err == nil {
+				assert.Equal(t, string(objects[1].GetUID()), binding.GetLabels()["clusterresourcebinding.karmada.io/permanent-id"])
+			}
+			return err
+		})
+	})
+
 	t.Run("gangs are held", func(t *testing.T) {
 		cloud := cloudClient(t, i.env("--cluster", "member-1"))
 		created, err := cloud.CreateNodePool(t.Context(), "c-gpuplan-member-1", v100Pool("v100", 1))
@@ -227,6 +253,19 @@ metadata: {name: second}`)
 		return nil
 	})
 	require.NoError(t, onMember("second"))
+
+	policies := schema.GroupVersionResource{Group: "policy.karmada.io", Version: "v1alpha1", Resource: "propagationpolicies"}
+	require.NoError(t, hub.Dynamic.Resource(policies).Namespace("default").Delete(t.Context(), "settings", metav1.DeleteOptions{}))
+	eventually(t, "the policy goes, and leaves its objects", func() error {
+		if _, err := hub.Dynamic.Resource(policies).Namespace("default").Get(t.Context(), "settings", metav1.GetOptions{}); !kube.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		object, err := hub.Dynamic.Resource(configMaps).Namespace("default").Get(t.Context(), "second", metav1.GetOptions{})
+		if err == nil && len(object.GetLabels()) > 0 {
+			err = fmt.Errorf("labels %v", object.GetLabels())
+		}
+		return err
+	})
 
 	last := i.status()
 	i.must("down", "--purge")

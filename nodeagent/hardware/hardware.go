@@ -31,6 +31,10 @@ type Reading struct {
 	GPUs []GPU
 	// DriverVersion is the version of the NVIDIA driver, "" when simulated.
 	DriverVersion string
+	// CUDAVersion is the newest one that the driver serves; zeros are unknown.
+	CUDAVersion CUDAVersion
+	// MachineType is what the machine's maker calls it, "" when unknown.
+	MachineType string
 	// BootID is another one after each boot of the machine, "" when unknown.
 	BootID string
 	// PCI are the PCI addresses of the machine's GPUs, whether or not the driver lists
@@ -51,13 +55,27 @@ type GPU struct {
 	// PCIe is the GPU's connection as it is, and as it could be at best. The generation
 	// as it is, is the best one seen: idle GPUs save power by a slower one.
 	PCIe, BestPCIe PCIe
-	// MIG means that the GPU is split into MIG devices.
-	MIG bool
+	// PCIClass is the class of the PCI device as sysfs has it, such as "0x030200"; "" when unknown.
+	PCIClass string
+	// MIG is whether the GPU is split into MIG devices.
+	MIG MIG
 	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string
+	// Clique is the NVLink domain that the GPU has joined, "cluster UUID.clique ID"; "" for none, and for one that ends
+	// with the machine.
+	Clique string
 	// ComputeCapability is what the GPU can do, as CUDA counts it; zeros are unknown.
 	ComputeCapability ComputeCapability
 }
+
+// MIG is the Multi-Instance GPU mode of a GPU.
+type MIG struct {
+	// Capable means that the GPU has that mode; Enabled, that it is in it, and Pending, that it will be after its next reset.
+	Capable, Enabled, Pending bool
+}
+
+// CUDAVersion is a version of CUDA: 12.4.
+type CUDAVersion struct{ Major, Minor int }
 
 // ComputeCapability is a version of CUDA's for GPUs: 9.0 is Hopper.
 type ComputeCapability struct{ Major, Minor int }

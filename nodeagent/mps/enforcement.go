@@ -33,7 +33,7 @@ func (e *Enforcer) Enforcement(reading hardware.Reading) contract.GPUSharing {
 // unfit says why MPS cannot share a GPU, "" when it can, or when the GPU does not answer, which is a matter of its health.
 func (e *Enforcer) unfit(uuid string, detail hardware.GPU) string {
 	switch {
-	case detail.MIG:
+	case detail.MIG.Enabled:
 		return "it is split into MIG devices"
 	case detail.ComputeCapability == (hardware.ComputeCapability{}):
 		return ""

@@ -350,7 +350,7 @@ func TestEnforcement(t *testing.T) {
 	}{
 		"all is well":          {reading(hopper, hopper), nil, false, ""},
 		"no GPU answers":       {reading(hardware.GPU{}, hardware.GPU{}), nil, false, ""},
-		"MIG":                  {reading(hopper, hardware.GPU{MIG: true}), nil, false, "GPU 4: it is split into MIG devices"},
+		"MIG":                  {reading(hopper, hardware.GPU{MIG: hardware.MIG{Enabled: true}}), nil, false, "GPU 4: it is split into MIG devices"},
 		"old GPUs":             {reading(hardware.GPU{ComputeCapability: hardware.ComputeCapability{Major: 6, Minor: 1}}, hopper), nil, false, "GPU 0: its compute capability is 6.1, and MPS limits clients from 7.0 on"},
 		"modes may not be set": {reading(hopper, hopper), errors.New("insufficient permissions"), false, "GPU 0: insufficient permissions; GPU 4: insufficient permissions"},
 		"no program":           {reading(hopper, hopper), nil, true, "nvidia-cuda-mps-control is not on PATH: it comes with the NVIDIA driver; give the agent's container NVIDIA_DRIVER_CAPABILITIES=compute,utility"},

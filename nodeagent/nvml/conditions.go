@@ -39,10 +39,7 @@ func (s *source) conditions(c *gpuFacts, device nvml.Device) []hardware.Signal {
 			signals = append(signals, *signal)
 		}
 	}
-	if s.lib.has("nvmlDeviceGetMigMode") {
-		current, _, ret := device.GetMigMode()
-		c.detail.MIG = ret == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE
-	}
+	c.detail.MIG = s.mig(device)
 	if s.lib.has("nvmlDeviceGetCudaComputeCapability") {
 		if major, minor, ret := device.GetCudaComputeCapability(); ret == nvml.SUCCESS {
 			c.detail.ComputeCapability = hardware.ComputeCapability{Major: major, Minor: minor}
@@ -50,6 +47,17 @@ func (s *source) conditions(c *gpuFacts, device nvml.Device) []hardware.Signal {
 	}
 	c.detail.NVLinks = len(c.nvlinks)
 	return signals
+}
+
+func (s *source) mig(device nvml.Device) hardware.MIG {
+	if !s.lib.has("nvmlDeviceGetMigMode") {
+		return hardware.MIG{}
+	}
+	current, pending, ret := device.GetMigMode()
+	if ret != nvml.SUCCESS {
+		return hardware.MIG{}
+	}
+	return hardware.MIG{Capable: true, Enabled: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE}
 }
 
 func (s *source) rowRemapFailed(device nvml.Device, _ *history, _ *gpuFacts) *hardware.Signal {
@@ -148,6 +156,10 @@ func (s *source) fabric(device nvml.Device, _ *history, c *gpuFacts) *hardware.S
 		return nil
 	}
 	c.detail.Fabric = fabricStates[info.State]
+	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS && info.ClusterUuid != [16]uint8{} {
+		u := info.ClusterUuid
+		c.detail.Clique = fmt.Sprintf("%x-%x-%x-%x-%x.%d", u[:4], u[4:6], u[6:8], u[8:10], u[10:], info.CliqueId)
+	}
 	healthOf := func(shift, width uint32) uint32 { return info.HealthMask >> shift & width }
 	switch {
 	case c.detail.Fabric == "":

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -95,12 +96,25 @@ func (s *source) readSystem(reading *hardware.Reading) {
 	if reading.PCI, err = pci.GPUs(s.sysfs); err != nil {
 		s.log.Warn("GPUs on the PCI bus not counted", "error", err)
 	}
-	if id, err := os.ReadFile(s.bootID); err == nil {
-		reading.BootID = strings.TrimSpace(string(id))
+	for i, device := range reading.Machine.GPUs {
+		if device.PCIBusID != "" {
+			reading.GPUs[i].PCIClass = pci.Class(s.sysfs, device.PCIBusID)
+		}
 	}
+	reading.BootID = line(s.bootID)
+	reading.MachineType = line(filepath.Join(s.sysfs, "class", "dmi", "id", "product_name"))
 	s.eventsMu.Lock()
 	defer s.eventsMu.Unlock()
 	reading.Blind = s.blind
+}
+
+// line is the text of a file of one line, "" without it.
+func line(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return clean(strings.TrimSpace(string(content)))
 }
 
 func (s *source) read() (reading hardware.Reading, ret nvml.Return) {
@@ -112,6 +126,10 @@ func (s *source) read() (reading hardware.Reading, ret nvml.Return) {
 	}
 	if version, ret := s.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
 		reading.DriverVersion = clean(version)
+	}
+	// The driver counts 12.4 as 12040.
+	if version := s.count("nvmlSystemGetCudaDriverVersion", s.lib.SystemGetCudaDriverVersion); version > 0 {
+		reading.CUDAVersion = hardware.CUDAVersion{Major: version / 1000, Minor: version % 1000 / 10}
 	}
 	f := facts{gpus: make([]gpuFacts, count), paths: make([][]gpu.Class, count)}
 	devices := make([]nvml.Device, count)

@@ -135,13 +135,25 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Equal(t, "N-A", nics[0].Links[1].String())
 	})
 	t.Run("what is beside the planner's model", func(t *testing.T) {
-		f.set("mig", "2")
-		f.set("fabric", "2 3")
-		defer f.unset("mig")
-		defer f.unset("fabric")
+		for file, text := range map[string]string{"mig": "2", "migsoon": "3", "fabric": "2 3", "clique": "7"} {
+			f.set(file, text)
+			defer f.unset(file)
+		}
+		s.sysfs = t.TempDir()
+		for file, text := range map[string]string{"class/dmi/id/product_name": "Alibaba Cloud ECS\n", "bus/pci/devices/0000:0a:00.0/class": "0x030200\n"} {
+			require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(s.sysfs, file)), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(s.sysfs, file), []byte(text), 0o600))
+		}
 		reading := read(t, s)
 		best := hardware.PCIe{Generation: 3, Width: 16}
-		assert.Equal(t, hardware.GPU{NVLinks: 6, PCIe: best, BestPCIe: best, MIG: true, Fabric: "Completed", ComputeCapability: hardware.ComputeCapability{Major: 7}}, reading.GPUs[2])
+		assert.Equal(t, hardware.GPU{
+			NVLinks: 6, PCIe: best, BestPCIe: best, PCIClass: "0x030200", MIG: hardware.MIG{Capable: true, Enabled: true, Pending: true},
+			Fabric: "Completed", Clique: "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.7", ComputeCapability: hardware.ComputeCapability{Major: 7},
+		}, reading.GPUs[2])
+		assert.Equal(t, hardware.MIG{Capable: true, Pending: true}, reading.GPUs[3].MIG)
+		assert.Empty(t, reading.GPUs[3].Clique, "the GPU has not joined")
+		assert.Equal(t, hardware.CUDAVersion{Major: 12, Minor: 4}, reading.CUDAVersion)
+		assert.Equal(t, "Alibaba Cloud ECS", reading.MachineType)
 		assert.Empty(t, reading.Signals)
 		assert.NotEmpty(t, reading.BootID)
 	})
@@ -327,6 +339,7 @@ func TestOldDriver(t *testing.T) {
 		all, err := s.Usage(context.Background())
 		require.NoError(t, err)
 		assert.Len(t, all, len(reading.Machine.GPUs))
+		assert.Zero(t, reading.CUDAVersion)
 		return
 	}
 	f := build(t, t.TempDir(), "-DOLD")

@@ -133,6 +133,12 @@ func GPUs(sysfs string) ([]string, error) {
 	return found, nil
 }
 
+// Class returns the class of the PCI device at an address, in the form of [gpu.GPU.PCIBusID], as a sysfs tree has it, such as
+// "0x030200"; "" when it is unknown.
+func Class(sysfs, address string) string {
+	return content(filepath.Join(sysfs, "bus", "pci", "devices", strings.ToLower(address)), "class")
+}
+
 // content is the text of a file of a device, "" without it.
 func content(device, file string) string {
 	text, err := os.ReadFile(filepath.Join(device, file))

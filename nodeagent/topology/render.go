@@ -44,7 +44,7 @@ func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks fu
 			continue // simulated
 		}
 		detail := reading.GPUs[i]
-		gpu.State, gpu.MIG, gpu.Fabric = string(verdict.State), detail.MIG, detail.Fabric
+		gpu.State, gpu.MIG, gpu.Fabric = string(verdict.State), detail.MIG.Enabled, detail.Fabric
 		gpu.NVLinks, gpu.MaxNVLinks = detail.NVLinks, maxNVLinks(gpu.UUID)
 		gpu.PCIe, gpu.BestPCIe = pcieText(detail.PCIe), pcieText(detail.BestPCIe)
 	}

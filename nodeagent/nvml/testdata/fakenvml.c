@@ -18,11 +18,13 @@
 //   throttle  "2 64"  GPU 2 runs slower for the reasons 64
 //   pid       "2 77"  process 77 computes on GPU 2, and has 256 MiB and 30 % of it
 //   client    "2 78"  process 78 does so by MPS
-//   mig       "2"     GPU 2 is in MIG mode
+//   mig       "2"     GPU 2 is in MIG mode, and the others may be
+//   migsoon   "3"     GPU 3 will be in MIG mode after its next reset
 //   mode      "2 3"   GPU 2 is in compute mode 3, as it was set
 //   locked            compute modes may not be set
 //   fabric    "2 1"   GPU 2 has joined its fabric as far as state 1
 //   mask      "1"     the health mask of that fabric
+//   clique    "7"     its NVLink domain is clique 7 of a rack
 //   version   "99"    the version of all NVLinks
 //   badtext   "2"     the UUID of GPU 2 is no text
 //   twin      "2 1"   GPU 2 has the UUID of GPU 1
@@ -219,6 +221,11 @@ int nvmlDeviceGetTopologyCommonAncestor(device_t d, device_t other, int *level)
 }
 
 #ifndef OLD
+int nvmlSystemGetCudaDriverVersion(int *version)
+{
+	*version = 12040;
+	return SUCCESS;
+}
 int nvmlDeviceGetMemoryAffinity(device_t d, unsigned words, unsigned long *mask, unsigned scope)
 {
 	(void)scope;
@@ -299,7 +306,11 @@ int nvmlDeviceGetCudaComputeCapability(device_t d, int *major, int *minor)
 }
 int nvmlDeviceGetMigMode(device_t d, unsigned *current, unsigned *pending)
 {
-	*current = *pending = is("mig", INDEX(d));
+	int a, b;
+	if (control("mig", &a, &b) < 1)
+		return NOT_SUPPORTED;
+	*current = is("mig", INDEX(d));
+	*pending = *current || is("migsoon", INDEX(d));
 	return SUCCESS;
 }
 
@@ -316,6 +327,11 @@ int nvmlDeviceGetGpuFabricInfoV(device_t d, fabric_t *fabric)
 {
 	int a, b;
 	fabric->status = SUCCESS;
+	memset(fabric->cluster, 0, sizeof fabric->cluster);
+	if (control("clique", &a, &b) >= 1) {
+		memcpy(fabric->cluster, "\x7b\x96\x8a\x6d\xc8\xaa\x45\xe1\x9e\x07\xe1\xe5\x1b\xe9\x9c\x31", sizeof fabric->cluster);
+		fabric->clique = a;
+	}
 	fabric->state = value("fabric", INDEX(d), 0);
 	fabric->mask = control("mask", &a, &b) >= 1 ? a : 0;
 	return SUCCESS;

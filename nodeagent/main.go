@@ -73,6 +73,7 @@ type settings struct {
 	healthAddress  string
 	mps            bool
 	mpsDir         string
+	featureLabels  bool
 	// devicePlugins means that the agent gives containers their GPUs, by the folders and sockets after it.
 	devicePlugins               bool
 	pluginDir, podResources     string
@@ -98,6 +99,7 @@ func parse(args []string, output io.Writer) (settings, error) {
 	flags.DurationVar(&s.interval, "interval", 30*time.Second, "how often to look at the hardware when nothing is reported")
 	flags.StringVar(&s.metricsAddress, "metrics-addr", "", `address on which to serve /metrics, for example ":9400"; none by default`)
 	flags.StringVar(&s.healthAddress, "health-addr", defaultHealthAddress(), "address on which to serve /healthz for a liveness probe; by default port "+strconv.Itoa(contract.NodeAgentHealthPort)+" of the pod's address (environment: POD_IP), else none")
+	flags.BoolVar(&s.featureLabels, "feature-labels", true, "label the Node as NVIDIA's GPU feature discovery does, where that does not")
 	flags.BoolVar(&s.mps, "mps", false, "keep programs within their parts of GPUs by NVIDIA's MPS, and publish whether that can be; needs root")
 	flags.StringVar(&s.mpsDir, "mps-dir", "/run/gpuplan/mps", "directory of the host for what MPS keeps while GPUs are shared; it has to be empty after a boot")
 	flags.BoolVar(&s.devicePlugins, "device-plugins", false, "give containers the GPUs of their pods' allocation records, as the node's device plugin")
@@ -242,7 +244,7 @@ func publish(ctx context.Context, agent *topology.Agent, s settings, holders fun
 		}
 	}
 	agent.Log.Info("publishing the GPUs of this machine", "node", s.nodeName, "version", version)
-	agent.QuietTime = health.RealQuietTime
+	agent.QuietTime, agent.FeatureLabels = health.RealQuietTime, s.featureLabels
 	agent.Serve(ctx, s.nodeName, source)
 	return nil
 }

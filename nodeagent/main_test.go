@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 	s, err := parse([]string{"--interval=5s"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, settings{
-		nodeName: "from-env", interval: 5 * time.Second, mpsDir: "/run/gpuplan/mps",
+		nodeName: "from-env", interval: 5 * time.Second, mpsDir: "/run/gpuplan/mps", featureLabels: true,
 		pluginDir: "/var/lib/kubelet/device-plugins", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		cdiDir: "/var/run/cdi", vendorCDI: "/etc/cdi:/var/run/cdi", hostRoot: "/", nriSocket: "/var/run/nri/nri.sock",
 	}, s, "without device plugins")

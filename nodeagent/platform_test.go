@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,11 +18,20 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/topology"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/watchdog"
 )
 
 func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
@@ -86,6 +96,8 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 		assert.Equal(t, "GPU 3: marked by hand", n.Status.Conditions[i].Message)
 	}, time.Minute, 100*time.Millisecond)
 
+	nodeIsLabelled(t, ctx, config, client)
+
 	// An agent of before had written back an old state of a condition of another, and owns its status.
 	checked := func(manager string, status metav1.ConditionStatus, time string) {
 		t.Helper()
@@ -114,6 +126,94 @@ func TestAgentOnTheLocalPlatform(t *testing.T) {
 	_, err = client.Get(ctx, mirrors, "kube-system", contract.TopologyConfigMapPrefix+node)
 	assert.True(t, kube.IsNotFound(err), "%v", err)
 }
+
+// The API server takes the labels from the agent's account, which may change the status of Nodes alone, keeps them apart from
+// others' labels, and takes them back.
+func nodeIsLabelled(t *testing.T, ctx context.Context, config *rest.Config, client *kube.Client) {
+	t.Helper()
+	const node = "cn-local.10.0.9.2"
+	makeNode(t, ctx, client, node)
+	// Someone has written a label of his own, and one of these with another value.
+	update := func(change func(labels map[string]string)) {
+		t.Helper()
+		require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			n, err := client.Typed.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+			require.NoError(t, err)
+			change(n.Labels)
+			_, err = client.Typed.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{FieldManager: "someone"})
+			return err
+		}))
+	}
+	update(func(labels map[string]string) {
+		labels["example.com/rack"], labels[contract.GFDMachineLabel] = "7", "theirs"
+	})
+	labels := func(has func(labels map[string]string) bool) map[string]string {
+		t.Helper()
+		var labels map[string]string
+		require.Eventually(t, func() bool {
+			n, err := client.Typed.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+			require.NoError(t, err)
+			labels = n.Labels
+			return has(labels)
+		}, time.Minute, 50*time.Millisecond)
+		return labels
+	}
+
+	account := rest.CopyConfig(config)
+	account.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + contract.SystemNamespace + ":" + contract.NodeAgentName, Groups: []string{"system:authenticated"},
+	}
+	limited, err := kube.New(account)
+	require.NoError(t, err)
+	_, err = limited.ApplyBeside(ctx, "x", &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": node}}})
+	require.ErrorContains(t, err, "forbidden", "the account has no right to change Nodes")
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	nodes, err := cluster.Start(serving, limited.Dynamic, node)
+	require.NoError(t, err)
+	agent := &topology.Agent{
+		Client: limited, Nodes: nodes, Events: record.NewFakeRecorder(100), Metrics: metrics.New(), Alive: new(watchdog.Alive),
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, Interval: 100 * time.Millisecond, Instance: "labels", Started: time.Now(), FeatureLabels: true,
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		agent.Serve(serving, node, h100{})
+	}()
+
+	have := labels(func(labels map[string]string) bool { return labels[contract.GFDProductLabel] != "" })
+	assert.Equal(t, "NVIDIA-H100-80GB-HBM3", have[contract.GFDProductLabel])
+	assert.Equal(t, "1", have[contract.GFDCountLabel])
+	assert.Equal(t, "theirs", have[contract.GFDMachineLabel])
+	assert.Equal(t, "7", have["example.com/rack"])
+	update(func(labels map[string]string) { delete(labels, contract.GFDMachineLabel) })
+	labels(func(labels map[string]string) bool { return labels[contract.GFDMachineLabel] == "unknown" })
+	update(func(labels map[string]string) { labels[contract.GFDProductLabel] = "theirs" })
+	update(func(labels map[string]string) { delete(labels, contract.GFDCountLabel) })
+	have = labels(func(labels map[string]string) bool { return labels[contract.GFDCountLabel] == "1" })
+	assert.Equal(t, "theirs", have[contract.GFDProductLabel])
+	stop()
+	<-done
+
+	require.NoError(t, deploy.RemovePublished(ctx, client))
+	have = labels(func(labels map[string]string) bool { return labels[contract.GFDCountLabel] == "" })
+	assert.NotContains(t, have, contract.GFDMachineLabel)
+	assert.Equal(t, "theirs", have[contract.GFDProductLabel])
+	assert.Equal(t, "7", have["example.com/rack"])
+	assert.Equal(t, "topology", have[contract.NodeModeLabel])
+}
+
+// h100 is a machine with one GPU.
+type h100 struct{}
+
+func (h100) Read(context.Context) (hardware.Reading, error) {
+	return hardware.Reading{
+		Machine: gpu.Machine{Model: "NVIDIA H100 80GB HBM3", GPUs: []gpu.GPU{{UUID: "GPU-0", MemoryMiB: 81559}}, Links: [][]gpu.Link{{{Class: gpu.Self}}}},
+		GPUs:    []hardware.GPU{{}},
+	}, nil
+}
+func (h100) Events() []hardware.Signal { return nil }
+func (h100) Changed() <-chan struct{}  { return nil }
 
 // makeNode makes a simulated node in mode topology.
 func makeNode(t *testing.T, ctx context.Context, client *kube.Client, name string) {

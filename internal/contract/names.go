@@ -73,8 +73,8 @@ const (
 	NodePoolNameLabel = "gpuplan.dev/pool"
 	// InstanceTypeLabel is the well-known label with the instance type.
 	InstanceTypeLabel = "node.kubernetes.io/instance-type"
-	// NVLinkDomainLabel is set by NVIDIA's GPU feature discovery on nodes of a rack whose
-	// GPUs are all on the same NVLink switches: "cluster UUID.clique ID".
+	// NVLinkDomainLabel is set by NVIDIA's GPU feature discovery, or the node agent, on nodes of a rack
+	// whose GPUs are all on the same NVLink switches: "cluster UUID.clique ID".
 	NVLinkDomainLabel = "nvidia.com/gpu.clique"
 	// GPUModelLabel, GPUMemoryLabel and GPUCountLabel are set by ACK on GPU nodes.
 	GPUModelLabel  = "aliyun.accelerator/nvidia_name"

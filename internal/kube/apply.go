@@ -109,6 +109,12 @@ func (c *Client) ApplyAs(ctx context.Context, manager string, obj *unstructured.
 	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: manager, Force: true}, subresources...)
 }
 
+// ApplyBeside applies an object, or one of its subresources, as a program that writes fields beside others: a [ConflictError]
+// names those that others have given another value.
+func (c *Client) ApplyBeside(ctx context.Context, manager string, obj *unstructured.Unstructured, subresources ...string) (*unstructured.Unstructured, error) {
+	return c.apply(ctx, obj, metav1.ApplyOptions{FieldManager: manager}, subresources...)
+}
+
 func (c *Client) apply(ctx context.Context, obj *unstructured.Unstructured, options metav1.ApplyOptions, subresources ...string) (*unstructured.Unstructured, error) {
 	resource, err := c.resource(obj.GroupVersionKind(), obj.GetNamespace())
 	if err != nil {

@@ -4,14 +4,18 @@ package deploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/deploy/charts"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/features"
 )
 
 // Options are what a user decides about the node agent.
@@ -27,6 +31,8 @@ type Options struct {
 	DevicePlugins bool
 	// MPS is whether the agent, which is the device plugin then, keeps containers to their parts of GPUs.
 	MPS bool
+	// NoFeatureLabels leaves the labels of NVIDIA's GPU feature discovery off Nodes.
+	NoFeatureLabels bool
 }
 
 // Objects returns the node agent's objects in the order in which they can be
@@ -42,6 +48,7 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	}
 	return program.Objects(charts.Values{"nodeAgent": {
 		"image": o.Image, "interval": interval, "metricsPort": o.MetricsPort, "devicePlugins": o.DevicePlugins, "mps": o.MPS,
+		"featureLabels": !o.NoFeatureLabels,
 	}})
 }
 
@@ -53,8 +60,26 @@ var program = charts.Program{
 
 // RemovePublished deletes what agents have published about nodes that still
 // exist and that does not go with the agent's own objects: the ConfigMaps that
-// mirror the topology.
+// mirror the topology, and the labels of Nodes that agents have written.
 func RemovePublished(ctx context.Context, client *kube.Client) error {
 	mirrors := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
-	return client.DeleteLabelled(ctx, mirrors, "kube-system", contract.NameLabel+"="+contract.NodeAgentName)
+	if err := client.DeleteLabelled(ctx, mirrors, "kube-system", contract.NameLabel+"="+contract.NodeAgentName); err != nil {
+		return err
+	}
+	nodes, err := client.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: contract.GFDCountLabel})
+	if err != nil {
+		return fmt.Errorf("list the nodes that node agents have labelled: %w", err)
+	}
+	for _, node := range nodes.Items {
+		if features.Discovered(node.Labels, node.Annotations) {
+			continue // the labels are NVIDIA's by now
+		}
+		none := &unstructured.Unstructured{Object: map[string]any{}}
+		none.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+		none.SetName(node.Name)
+		if _, err := client.ApplyBeside(ctx, contract.NodeFeaturesManager, none, "status"); err != nil && !kube.IsNotFound(err) {
+			return fmt.Errorf("remove the node agent's labels: %w", err)
+		}
+	}
+	return nil
 }

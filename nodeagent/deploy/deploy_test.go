@@ -73,6 +73,9 @@ func TestOptionsRollThePods(t *testing.T) {
 	assert.NotEmpty(t, one.Spec.Template.Annotations[contract.ConfigHashAnnotation])
 	assert.NotEqual(t, one.Spec.Template.Annotations, two.Spec.Template.Annotations)
 
+	three := typed[appsv1.DaemonSet](t, objects(t, deploy.Options{Image: "a", NoFeatureLabels: true}), "DaemonSet")
+	assert.Equal(t, []string{"--feature-labels=false"}, three.Spec.Template.Spec.Containers[0].Args)
+
 	_, err := deploy.Objects(deploy.Options{})
 	assert.ErrorContains(t, err, "image")
 }
@@ -135,9 +138,28 @@ func TestInstallAndRemove(t *testing.T) {
 	mirror.SetName(contract.TopologyConfigMapPrefix + "n1")
 	mirror.SetLabels(map[string]string{contract.NameLabel: contract.NodeAgentName})
 	server.Put(mirror)
+	labels := map[string]string{contract.GFDCountLabel: "8"}
+	for name, labels := range map[string]map[string]string{"ours": nil, "discovered": {contract.GFDTimestampLabel: "1724632719"}, "theirs": labels} {
+		node := &unstructured.Unstructured{Object: map[string]any{}}
+		node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+		node.SetName(name)
+		node.SetLabels(labels)
+		server.Put(node)
+		if name != "theirs" {
+			node.SetLabels(map[string]string{contract.GFDCountLabel: "8"})
+			_, err := client.ApplyBeside(ctx, contract.NodeFeaturesManager, node, "status")
+			require.NoError(t, err)
+		}
+	}
 
 	require.NoError(t, client.DeleteAll(ctx, objs, nil))
 	require.NoError(t, deploy.RemovePublished(ctx, client))
+	for name, want := range map[string]map[string]string{"ours": {}, "discovered": {contract.GFDTimestampLabel: "1724632719", contract.GFDCountLabel: "8"}, "theirs": labels} {
+		node, err := client.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Len(t, node.Labels, len(want), name)
+		assert.Subset(t, node.Labels, want, name)
+	}
 	for _, obj := range append(objs, mirror) {
 		_, err := client.Get(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName())
 		assert.Error(t, err, "%s %s", obj.GetKind(), obj.GetName())

@@ -135,6 +135,8 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Equal(t, "N-A", nics[0].Links[1].String())
 	})
 	t.Run("what is beside the planner's model", func(t *testing.T) {
+		f.set("fabric", "2 3")
+		assert.Empty(t, read(t, s).GPUs[2].Clique, "the NVLink domain is the machine")
 		for file, text := range map[string]string{"mig": "2", "migsoon": "3", "fabric": "2 3", "clique": "7"} {
 			f.set(file, text)
 			defer f.unset(file)

@@ -52,6 +52,7 @@ type publisher struct {
 	// yields means that another agent publishes the node.
 	yields bool
 	mirror mirror
+	labels nodeLabels
 }
 
 // publish brings the cluster to what was seen. later is how long to wait when too much
@@ -114,6 +115,9 @@ func (p *publisher) due(live contract.GPUNode, status contract.GPUNodeStatus, no
 		writes = append(writes, write)
 	}
 	if write := p.writeMirror(status, node.GetLabels()[contract.NodeModeLabel], owner); write != nil {
+		writes = append(writes, write)
+	}
+	if write := p.writeLabels(node); write != nil {
 		writes = append(writes, write)
 	}
 	return writes

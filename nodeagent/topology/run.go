@@ -41,6 +41,9 @@ type Agent struct {
 	Interval time.Duration
 	// QuietTime is that of [health.Tracker], 0 for none.
 	QuietTime time.Duration
+	// FeatureLabels means that the Node gets the labels of NVIDIA's GPU feature discovery where that does not run; without
+	// it those that an agent has written go.
+	FeatureLabels bool
 	// Enforcement tells whether parts of a machine's GPUs are enforced; nil for an agent that does not share GPUs.
 	Enforcement func(hardware.Reading) contract.GPUSharing
 }

@@ -154,9 +154,12 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 	manager, force := r.URL.Query().Get("fieldManager"), r.URL.Query().Get("force") == "true"
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if subresource == "" {
+	switch {
+	case subresource == "":
 		delete(patch, "status")
-	} else {
+	case at.plural == "nodes": // whose status has the metadata, too
+		delete(patch, "spec")
+	default:
 		patch = map[string]any{subresource: patch[subresource]}
 	}
 	old := s.objects[at]
@@ -187,7 +190,7 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 	}
 	for path, owner := range next.owners {
 		_, still := wanted[path]
-		if owner == manager && !still && (subresource == "") != strings.HasPrefix(path, ".status") {
+		if owner == manager && !still && writable(at, path, subresource) {
 			unset(next.data, path)
 			delete(next.owners, path)
 		}
@@ -211,6 +214,15 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, at key, subresour
 	s.writes++
 	s.store(at, next)
 	reply(w, http.StatusOK, next.data)
+}
+
+// writable tells whether a write of an object, or of its subresource status, can change a field. The status of a Node has the
+// metadata, too.
+func writable(at key, path, subresource string) bool {
+	if subresource == "" {
+		return !strings.HasPrefix(path, ".status")
+	}
+	return strings.HasPrefix(path, ".status") || at.plural == "nodes" && strings.HasPrefix(path, ".metadata.")
 }
 
 // outdated says that a patch was made for another object, or for an older version of it; "" when it was not.

@@ -48,13 +48,14 @@ func TestNodeAgent(t *testing.T) {
 	respelled := resource.TestStep{Config: strings.Replace(config, "60s", "1m", 1)}
 	respelled.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
 
-	given := resource.TestStep{Config: strings.Replace(config, "metrics_port = 9400", "device_plugins = true", 1)}
+	given := resource.TestStep{Config: strings.Replace(config, "metrics_port = 9400", "device_plugins = true\n  feature_labels = false", 1)}
 	given.ConfigPlanChecks.PreApply = []plancheck.PlanCheck{plancheck.ExpectResourceAction(this, plancheck.ResourceActionUpdate)}
 	given.ConfigPlanChecks.PostApplyPostRefresh = []plancheck.PlanCheck{plancheck.ExpectEmptyPlan()}
 	given.Check = func(*terraform.State) error {
 		daemons, err := cloud.Kube.Get(t.Context(), daemonSet, contract.SystemNamespace, contract.NodeAgentName)
 		require.NoError(t, err)
 		assert.True(t, program.Switch(daemons, "device-plugins"))
+		assert.Equal(t, "false", program.Flag(daemons, "feature-labels"))
 		role, err := cloud.Kube.Get(t.Context(), clusterRole, "", contract.NodeAgentName)
 		require.NoError(t, err)
 		assert.Contains(t, fmt.Sprint(role.Object["rules"]), "pods")

@@ -30,6 +30,7 @@ type model struct {
 	MetricsPort    types.Int64    `tfsdk:"metrics_port"`
 	DevicePlugins  types.Bool     `tfsdk:"device_plugins"`
 	MPS            types.Bool     `tfsdk:"mps"`
+	FeatureLabels  types.Bool     `tfsdk:"feature_labels"`
 	ID             types.String   `tfsdk:"id"`
 	DriftedObjects types.List     `tfsdk:"drifted_objects"`
 	Timeouts       timeouts.Value `tfsdk:"timeouts"`
@@ -54,6 +55,7 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.MetricsPort = types.Int64Value(port)
 	m.DevicePlugins = types.BoolValue(program.Switch(workload, "device-plugins"))
 	m.MPS = types.BoolValue(program.Switch(workload, "mps"))
+	m.FeatureLabels = types.BoolValue(program.Flag(workload, "feature-labels") != "false")
 	m.Interval = duration.Live(program.Flag(workload, "interval"), m.Interval, -1)
 }
 
@@ -75,5 +77,6 @@ func (m *model) Objects() ([]*unstructured.Unstructured, error) {
 	return deploy.Objects(deploy.Options{
 		Image: m.Image.ValueString(), Interval: interval, MetricsPort: int(m.MetricsPort.ValueInt64()),
 		DevicePlugins: m.DevicePlugins.ValueBool(), MPS: m.MPS.ValueBool(),
+		NoFeatureLabels: m.FeatureLabels.Equal(types.BoolValue(false)), // a state of before has neither
 	})
 }

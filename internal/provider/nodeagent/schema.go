@@ -50,6 +50,11 @@ func describe() schema.Schema {
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 				Validators: []validator.Bool{needsDevicePlugins{}},
 			},
+			"feature_labels": schema.BoolAttribute{
+				MarkdownDescription: "Whether the agent labels its node as NVIDIA's GPU feature discovery does (`nvidia.com/gpu.product`, `nvidia.com/gpu.memory` and so on), " +
+					"where that does not run. Default `true`. With `false` the labels that agents have written go.",
+				Optional: true, Computed: true, Default: booldefault.StaticBool(true),
+			},
 		},
 	}
 }

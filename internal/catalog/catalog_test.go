@@ -163,6 +163,11 @@ func TestSlices(t *testing.T) {
 	for _, n := range m.NICs {
 		assert.Len(t, n.Links, 3)
 	}
+	consumer, ok := Wiring("rtx4090-8-all-sys:0,7")
+	require.True(t, ok)
+	assert.NoError(t, consumer.Validate())
+	assert.True(t, consumer.RefusesP2P())
+
 	for _, bad := range []string{"dgx1-v100:", "dgx1-v100:8", "dgx1-v100:-1", "dgx1-v100:1,0", "dgx1-v100:0,0", "dgx1-v100:x", "nothing", "nothing:0", ""} {
 		_, ok := Wiring(bad)
 		assert.False(t, ok, bad)

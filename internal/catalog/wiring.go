@@ -80,7 +80,7 @@ func slice(m gpu.Machine, positions []int) gpu.Machine {
 	for i := range nics {
 		nics[i].Links = sliceRow(nics[i].Links, positions)
 	}
-	m.GPUs, m.NICs = gpus, nics
+	m.GPUs, m.P2P, m.NICs = gpus, m.P2P.At(positions), nics
 	return m
 }
 

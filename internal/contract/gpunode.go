@@ -32,7 +32,10 @@ type GPUNodeStatus struct {
 	// PCIeGeneration is 3, 4, 5; 0 when unknown.
 	PCIeGeneration int  `json:"pcieGeneration,omitempty"`
 	NVSwitch       bool `json:"nvswitch,omitempty"`
-	// NoP2P means that the driver refuses peer-to-peer transfers over PCIe.
+	// P2P is whether each GPU reaches the memory of each other one; nil when unknown.
+	P2P *P2PInfo `json:"p2p,omitempty"`
+	// NoP2P means that the driver refuses peer-to-peer transfers to every pair of GPUs without NVLink. It is all that agents
+	// said before P2P, and that programs of then read.
 	NoP2P bool      `json:"noP2P,omitempty"`
 	GPUs  []GPUInfo `json:"gpus,omitempty"`
 	// Links is the matrix of `nvidia-smi topo -m`, one row per GPU: "X NV1 NV2 SYS".
@@ -48,6 +51,14 @@ type GPUNodeStatus struct {
 	Agent *AgentInfo `json:"agent,omitempty"`
 	// Conditions has the type [ConditionReady].
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// P2PInfo has the matrices of `nvidia-smi topo -p2p`, one row per GPU: "X OK CNS". What is unknown is left out.
+type P2PInfo struct {
+	Read    []string `json:"read,omitempty"`
+	Write   []string `json:"write,omitempty"`
+	NVLink  []string `json:"nvlink,omitempty"`
+	Atomics []string `json:"atomics,omitempty"`
 }
 
 // AgentInfo is the process of the node agent that publishes a GPUNode.
@@ -165,7 +176,6 @@ func (s GPUNodeStatus) Machine() (gpu.Machine, error) {
 		Model:          s.Model,
 		PCIeGeneration: s.PCIeGeneration,
 		NVSwitch:       s.NVSwitch,
-		NoP2P:          s.NoP2P,
 	}
 	var err error
 	if s.NVLinkGBps != "" {
@@ -176,14 +186,17 @@ func (s GPUNodeStatus) Machine() (gpu.Machine, error) {
 	for _, c := range s.GPUs {
 		m.GPUs = append(m.GPUs, c.gpu())
 	}
-	if m.Links, err = parseRows("links", s.Links); err != nil {
+	if m.Links, err = parseRows("links", s.Links, gpu.ParseLink); err != nil {
 		return gpu.Machine{}, err
 	}
-	if m.PCIeLinks, err = parseRows("pcieLinks", s.PCIeLinks); err != nil {
+	if m.PCIeLinks, err = parseRows("pcieLinks", s.PCIeLinks, gpu.ParseLink); err != nil {
+		return gpu.Machine{}, err
+	}
+	if m.P2P, err = s.p2p(); err != nil {
 		return gpu.Machine{}, err
 	}
 	for _, nic := range s.NICs {
-		links, err := parseRow(nic.Links)
+		links, err := parseRow(nic.Links, gpu.ParseLink)
 		if err != nil {
 			return gpu.Machine{}, fmt.Errorf("links of network device %s: %w", nic.Name, err)
 		}
@@ -202,7 +215,8 @@ func StatusOf(m gpu.Machine) GPUNodeStatus {
 		Model:          m.Model,
 		PCIeGeneration: m.PCIeGeneration,
 		NVSwitch:       m.NVSwitch,
-		NoP2P:          m.NoP2P,
+		P2P:            p2pInfo(m.P2P),
+		NoP2P:          m.RefusesP2P(),
 		Links:          formatRows(m.Links),
 		PCIeLinks:      formatRows(m.PCIeLinks),
 	}
@@ -252,43 +266,75 @@ func (c GPUInfo) gpu() gpu.GPU {
 	return device
 }
 
-func parseRows(name string, rows []string) ([][]gpu.Link, error) {
-	var matrix [][]gpu.Link
+// p2p is what an agent says of peer-to-peer transfers, or an earlier one said.
+func (s GPUNodeStatus) p2p() (p gpu.P2P, err error) {
+	switch {
+	case s.P2P == nil && s.NoP2P:
+		return gpu.NoP2P(len(s.GPUs)), nil
+	case s.P2P == nil:
+		return p, nil
+	}
+	for _, matrix := range []struct {
+		name string
+		rows []string
+		into *[][]gpu.P2PStatus
+	}{
+		{"p2p.read", s.P2P.Read, &p.Read}, {"p2p.write", s.P2P.Write, &p.Write},
+		{"p2p.nvlink", s.P2P.NVLink, &p.NVLink}, {"p2p.atomics", s.P2P.Atomics, &p.Atomics},
+	} {
+		if *matrix.into, err = parseRows(matrix.name, matrix.rows, gpu.ParseP2PStatus); err != nil {
+			return gpu.P2P{}, err
+		}
+	}
+	return p, nil
+}
+
+// p2pInfo is nil when nothing is known.
+func p2pInfo(p gpu.P2P) *P2PInfo {
+	info := P2PInfo{Read: formatRows(p.Read), Write: formatRows(p.Write), NVLink: formatRows(p.NVLink), Atomics: formatRows(p.Atomics)}
+	if len(info.Read)+len(info.Write)+len(info.NVLink)+len(info.Atomics) == 0 {
+		return nil
+	}
+	return &info
+}
+
+func parseRows[Cell any](name string, rows []string, parse func(string) (Cell, error)) ([][]Cell, error) {
+	var matrix [][]Cell
 	for i, row := range rows {
-		links, err := parseRow(row)
+		cells, err := parseRow(row, parse)
 		if err != nil {
 			return nil, fmt.Errorf("%s row %d: %w", name, i, err)
 		}
-		matrix = append(matrix, links)
+		matrix = append(matrix, cells)
 	}
 	return matrix, nil
 }
 
-// parseRow reads a row of the matrix: "X NV1 NV2 SYS".
-func parseRow(row string) ([]gpu.Link, error) {
-	var links []gpu.Link
-	for cell := range strings.FieldsSeq(row) {
-		link, err := gpu.ParseLink(cell)
+// parseRow reads a row of a matrix: "X NV1 NV2 SYS".
+func parseRow[Cell any](row string, parse func(string) (Cell, error)) ([]Cell, error) {
+	var cells []Cell
+	for text := range strings.FieldsSeq(row) {
+		cell, err := parse(text)
 		if err != nil {
 			return nil, err
 		}
-		links = append(links, link)
+		cells = append(cells, cell)
 	}
-	return links, nil
+	return cells, nil
 }
 
-func formatRows(matrix [][]gpu.Link) []string {
+func formatRows[Cell fmt.Stringer](matrix [][]Cell) []string {
 	var rows []string
-	for _, links := range matrix {
-		rows = append(rows, formatRow(links))
+	for _, cells := range matrix {
+		rows = append(rows, formatRow(cells))
 	}
 	return rows
 }
 
-func formatRow(links []gpu.Link) string {
-	cells := make([]string, len(links))
-	for i, link := range links {
-		cells[i] = link.String()
+func formatRow[Cell fmt.Stringer](row []Cell) string {
+	cells := make([]string, len(row))
+	for i, cell := range row {
+		cells[i] = cell.String()
 	}
 	return strings.Join(cells, " ")
 }

@@ -48,6 +48,33 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 }
 
+// What each pair of GPUs can is published; an earlier agent said it of all of them, and an earlier scheduler reads it so.
+func TestStatusOfPeerToPeer(t *testing.T) {
+	m := machines(t)["rtx4090-8-all-sys.json"]
+	status := contract.StatusOf(m)
+	assert.Equal(t, "X NS NS NS NS NS NS NS", status.P2P.Read[0])
+	assert.True(t, status.NoP2P)
+	earlier := status
+	earlier.P2P = nil
+	got, err := earlier.Machine()
+	require.NoError(t, err)
+	assert.Equal(t, m, got)
+
+	m.P2P.Read[0][1], m.P2P.Read[1][0] = gpu.P2POK, gpu.P2POK
+	m.P2P.Write[0][1], m.P2P.Write[1][0] = gpu.P2POK, gpu.P2PTopology
+	status = contract.StatusOf(m)
+	assert.Equal(t, "TNS X NS NS NS NS NS NS", status.P2P.Write[1])
+	assert.False(t, status.NoP2P, "it does not hold for all pairs")
+	got, err = status.Machine()
+	require.NoError(t, err)
+	assert.Equal(t, m, got)
+
+	status.P2P.Atomics = []string{"?"}
+	_, err = status.Machine()
+	assert.ErrorContains(t, err, `p2p.atomics row 0: unknown peer-to-peer status "?"`)
+	assert.Nil(t, contract.StatusOf(machines(t)["dgx1-v100.json"]).P2P, "nothing is known")
+}
+
 func TestStatusAfterAGPUWasLost(t *testing.T) {
 	m := machines(t)["dgx1-v100.json"]
 	m.GPUs = append(m.GPUs[:3:3], m.GPUs[4:]...)

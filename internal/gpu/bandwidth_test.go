@@ -49,6 +49,20 @@ func TestGPUsThatCannotReachEachOther(t *testing.T) {
 	assert.Equal(t, table.Ring(SetOf(0, 3)), table.Ring(SetOf(0, 1)), "without peer-to-peer a switch does not help")
 	assert.Greater(t, table.Ring(SetOf(0, 3)).GBps, table.Ring(SetOf(3, 4)).GBps, "one socket is better than two")
 
+	pairs := mesh(3, Link{Class: PIX})
+	pairs.P2P = NoP2P(3)
+	for way, want := range map[P2PStatus]float64{P2POK: 12, P2PUnknown: 12, P2PChipset: 12, P2PTopology: 12, P2PGPU: 5, P2PDisabled: 5, P2PNotSupported: 5} {
+		pairs.P2P.Read[0][1], pairs.P2P.Read[1][0] = P2POK, P2POK
+		pairs.P2P.Write[0][1], pairs.P2P.Write[1][0] = P2POK, way
+		table = newTable(t, pairs)
+		assert.Equal(t, Ring{GBps: want}, table.Ring(SetOf(0, 1)), "GPU 1 writes to GPU 0: %v", way)
+		assert.Equal(t, Ring{GBps: 5}, table.Ring(SetOf(0, 2)), "another pair")
+	}
+	bridged := mesh(2, Link{Class: NVLink, Lanes: 2})
+	bridged.NVLinkGBps, bridged.P2P = 25, NoP2P(2)
+	assert.Equal(t, 50.0, newTable(t, bridged).Ring(SetOf(0, 1)).GBps, "NVLink is not PCIe")
+	assert.False(t, bridged.RefusesP2P(), "there is no pair without")
+
 	m := mesh(3, Link{Class: PIX})
 	m.GPUs[2].NUMANode = -1
 	m.Links[0][1] = Link{}

@@ -39,7 +39,7 @@ func hopGBps(m Machine, i, j int, link Link) float64 {
 	switch {
 	case link.Class == NVLink:
 		return float64(link.Lanes) * m.NVLinkGBps
-	case link.Class == None, m.NoP2P:
+	case link.Class == None, m.P2P.refused(i, j):
 		a, b := m.GPUs[i].NUMANode, m.GPUs[j].NUMANode
 		return stagedGBps(a == b && a >= 0, m.PCIeGeneration)
 	default:

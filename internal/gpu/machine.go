@@ -49,15 +49,14 @@ type Machine struct {
 	PCIeGeneration int
 	// NVSwitch means that NVLinks go to a switch, so that every pair has the full bandwidth at once.
 	NVSwitch bool
-	// NoP2P means that the driver refuses peer-to-peer transfers over PCIe, as it
-	// does on consumer GPUs: whatever the PCIe path, data goes through host memory.
-	NoP2P bool
-	GPUs  []GPU
+	GPUs     []GPU
 	// Links is the matrix of `nvidia-smi topo -m`.
 	Links [][]Link
 	// PCIeLinks is the PCIe path hidden under an NVLink, where known; nil otherwise.
 	PCIeLinks [][]Link
-	NICs      []NIC
+	// P2P is what `nvidia-smi topo -p2p` prints.
+	P2P  P2P
+	NICs []NIC
 }
 
 // Healthy returns the positions of the GPUs that may be used.
@@ -112,6 +111,7 @@ func (m Machine) Validate() error {
 	if m.PCIeLinks != nil {
 		errs = append(errs, validateMatrix("pcieLinks", m.PCIeLinks, n)...)
 	}
+	errs = append(errs, m.P2P.validate(n)...)
 	for i, nic := range m.NICs {
 		if len(nic.Links) != n {
 			fail("network device %q has %d links: want one per GPU, %d", nic.Name, len(nic.Links), n)

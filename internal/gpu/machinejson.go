@@ -19,7 +19,7 @@ type machineFile struct {
 	GBpsPerLinkUni   float64           `json:"gbpsPerLinkUni"`
 	PCIeGeneration   int               `json:"pcieGen"`
 	NVSwitch         bool              `json:"nvswitch,omitempty"`
-	P2P              *bool             `json:"p2p,omitempty"`
+	P2P              json.RawMessage   `json:"p2p,omitempty"`
 	GPUs             []GPU             `json:"gpus"`
 	Links            [][]Link          `json:"links"`
 	PCIeLinks        [][]Link          `json:"pcieLinks,omitempty"`
@@ -46,7 +46,11 @@ func (c *GPU) UnmarshalJSON(data []byte) error {
 //	 "pcieLinks": [["X", "PIX", …], …],
 //	 "nics":      {"mlx5_0": ["PIX", …], …}}
 //
-// Links, pcieLinks and nics are in the order of gpus. gbpsPerLinkUni is GB/s of
+// p2p is false where the driver refuses peer-to-peer transfers, or has what `nvidia-smi topo -p2p` prints:
+//
+//	"p2p": {"read": [["X", "OK", …], …], "write": …, "nvlink": …, "atomics": …}
+//
+// Links, pcieLinks, p2p and nics are in the order of gpus. gbpsPerLinkUni is GB/s of
 // one NVLink in one direction; without it the figure of nvlinkGen is taken. Only gpus and links
 // are required. GPUs that are not in the order of their index are sorted, and
 // the matrices with them; network devices come ordered by name, shorter names first.
@@ -79,8 +83,11 @@ func (m Machine) MarshalJSON() ([]byte, error) {
 		Links:          m.Links,
 		PCIeLinks:      m.PCIeLinks,
 	}
-	if m.NoP2P {
-		f.P2P = new(bool)
+	if len(m.P2P.Read)+len(m.P2P.Write)+len(m.P2P.NVLink)+len(m.P2P.Atomics) > 0 {
+		var err error
+		if f.P2P, err = json.Marshal(m.P2P); err != nil {
+			return nil, err
+		}
 	}
 	if len(m.NICs) > 0 {
 		f.NICs = make(map[string][]Link, len(m.NICs))
@@ -104,10 +111,13 @@ func (m *Machine) UnmarshalJSON(data []byte) error {
 		NVLinkGBps:     f.GBpsPerLinkUni,
 		PCIeGeneration: f.PCIeGeneration,
 		NVSwitch:       f.NVSwitch,
-		NoP2P:          f.P2P != nil && !*f.P2P,
 		GPUs:           f.GPUs,
 		Links:          f.Links,
 		PCIeLinks:      f.PCIeLinks,
+	}
+	var err error
+	if m.P2P, err = parseP2P(f.P2P, len(f.GPUs)); err != nil {
+		return err
 	}
 	if m.NVLinkGBps == 0 {
 		m.NVLinkGBps = NVLinkGBps(f.NVLinkGeneration)
@@ -117,6 +127,27 @@ func (m *Machine) UnmarshalJSON(data []byte) error {
 	}
 	slices.SortFunc(m.NICs, func(a, b NIC) int { return natural.Compare(a.Name, b.Name) })
 	return nil
+}
+
+// parseP2P reads whether GPUs reach each other's memory: true and false hold for all of them.
+func parseP2P(text json.RawMessage, gpus int) (P2P, error) {
+	var all bool
+	switch err := json.Unmarshal(text, &all); {
+	case len(text) == 0 || err == nil && all || string(text) == "null":
+		return P2P{}, nil
+	case err == nil:
+		return NoP2P(gpus), nil
+	}
+	var p P2P
+	if err := json.Unmarshal(text, &p); err != nil {
+		return P2P{}, err
+	}
+	for _, matrix := range p.matrices() {
+		if len(*matrix) == 0 {
+			*matrix = nil
+		}
+	}
+	return p, nil
 }
 
 // sortGPUs brings the GPUs of a valid machine, with every matrix, into the order of their index.
@@ -131,7 +162,7 @@ func (m *Machine) sortGPUs() {
 	}
 	slices.SortFunc(order, func(a, b int) int { return byIndex(m.GPUs[a], m.GPUs[b]) })
 
-	m.GPUs = permute(m.GPUs, order)
+	m.GPUs, m.P2P = permute(m.GPUs, order), m.P2P.At(order)
 	for _, matrix := range []*[][]Link{&m.Links, &m.PCIeLinks} {
 		if *matrix == nil {
 			continue

@@ -24,7 +24,7 @@ func TestParseMachine(t *testing.T) {
 	}`))
 	require.NoError(t, err)
 	assert.Equal(t, Machine{
-		Name: "two", Model: "Some GPU", NVLinkGBps: 50, PCIeGeneration: 5, NoP2P: true, NVSwitch: true,
+		Name: "two", Model: "Some GPU", NVLinkGBps: 50, PCIeGeneration: 5, P2P: NoP2P(2), NVSwitch: true,
 		GPUs: []GPU{
 			{Index: 1, NUMANode: 1, CPUAffinity: "0-7", Unhealthy: "XID 79"},
 			{Index: 3, UUID: "GPU-3", MemoryMiB: 81920, NUMANode: -1, PCIBusID: "0000:0A:00.0"},
@@ -50,6 +50,9 @@ func TestParseMachineRefuses(t *testing.T) {
 		`{"gpus": [{}], "links": [["X"]], "gbpsPerLinkUni": -1}`:                             "bandwidth of one NVLink of -1 GB/s",
 		`{"gpus": [{}], "links": [["X"]], "nics": {"mlx5_0": []}}`:                           `network device "mlx5_0" has 0 links`,
 		`{"gpus": [{}], "links": [["X"]], "nvlinkGen": -1, "pcieLinks": [["X"], ["X"]]}`:     "pcieLinks has 2 rows",
+		`{"gpus": [{}], "links": [["X"]], "p2p": {"read": [["no"]]}}`:                        `unknown peer-to-peer status "no"`,
+		`{"gpus": [{}], "links": [["X"]], "p2p": {"write": [["X"], ["X"]]}}`:                 "p2p.write has 2 rows: want one per GPU, 1",
+		`{"gpus": [{}], "links": [["X"]], "p2p": {"nvlink": [[]]}}`:                          "p2p.nvlink row 0 has 0 cells: want one per GPU, 1",
 		`{"gpus": [{}, {"index": 0}], "links": [["X", "PIX"], ["PIX", "X"]], "pcieGen": 3 }`: "both have index 0",
 	} {
 		_, err := ParseMachine([]byte(text))
@@ -59,6 +62,9 @@ func TestParseMachineRefuses(t *testing.T) {
 
 func TestMachineSurvivesJSON(t *testing.T) {
 	machines := fixtures(t)
+	paired := machines["a100-pcie-4-one-bridge"]
+	paired.P2P = P2P{Read: NoP2P(4).Read, Atomics: NoP2P(4).Write}
+	machines["some of P2P"] = paired
 	machines["without GPUs"] = Machine{GPUs: []GPU{}, Links: [][]Link{}}
 	for name, m := range machines {
 		data, err := json.Marshal(m)

@@ -98,7 +98,7 @@ func TestCRDMatchesTheContract(t *testing.T) {
 
 	status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"].Properties
 	full := contract.GPUNodeStatus{
-		Wiring: "w", Model: "m", DriverVersion: "1", NVLinkGBps: "25", PCIeGeneration: 3, NVSwitch: true, NoP2P: true,
+		Wiring: "w", Model: "m", DriverVersion: "1", NVLinkGBps: "25", PCIeGeneration: 3, NVSwitch: true, NoP2P: true, P2P: &contract.P2PInfo{Read: []string{"X"}, Write: []string{"X"}, NVLink: []string{"X"}, Atomics: []string{"X"}},
 		Sharing: &contract.GPUSharing{Reason: "r"}, BootID: "b", Agent: &contract.AgentInfo{Version: "v"}, GPUs: []contract.GPUInfo{{
 			UUID: "u", MemoryMiB: 1, CPUAffinity: "0", PCIBusID: "0", Reason: "r", Since: &metav1.Time{}, State: "s", NVLinks: 1, MaxNVLinks: 1,
 			PCIe: "p", BestPCIe: "p", MIG: true, Fabric: "f", Faults: []contract.GPUFault{{}},
@@ -112,6 +112,7 @@ func TestCRDMatchesTheContract(t *testing.T) {
 		schema map[string]apiextensionsv1.JSONSchemaProps
 	}{
 		"status":  {fields, status},
+		"p2p":     {fields["p2p"].(map[string]any), status["p2p"].Properties},
 		"sharing": {fields["sharing"].(map[string]any), status["sharing"].Properties},
 		"agent":   {fields["agent"].(map[string]any), status["agent"].Properties},
 		"gpu":     {gpu, status["gpus"].Items.Schema.Properties},

@@ -15,9 +15,8 @@ type facts struct {
 	gpus []gpuFacts
 	// paths are the PCIe paths by position of both GPUs.
 	paths [][]gpu.Class
-	// refusesP2P means that the driver refuses peer-to-peer transfers to every
-	// pair of GPUs without NVLink that it was asked about.
-	refusesP2P bool
+	// p2p is by position of both GPUs, too.
+	p2p gpu.P2P
 }
 
 // gpuFacts is one GPU.
@@ -43,7 +42,7 @@ type nvlinkFacts struct {
 
 // machine understands the facts.
 func (f facts) machine() gpu.Machine {
-	m := gpu.Machine{NoP2P: f.refusesP2P}
+	m := gpu.Machine{P2P: f.p2p}
 	n := len(f.gpus)
 	hasNVLink := false
 	for i, c := range f.gpus {

@@ -22,7 +22,7 @@ func described(t *testing.T, name string) gpu.Machine {
 
 // factsOf says of a machine what NVML would say.
 func factsOf(m gpu.Machine, generation int) facts {
-	f := facts{refusesP2P: m.NoP2P}
+	f := facts{p2p: m.P2P}
 	for i, c := range m.GPUs {
 		c.PCIBusID = fmt.Sprintf("0000:%02X:00.0", i+1)
 		entry := gpuFacts{gpu: c, model: m.Model, pcieGen: m.PCIeGeneration}
@@ -63,7 +63,7 @@ func TestMachineFromFacts(t *testing.T) {
 			require.NoError(t, got.Validate())
 			assert.Equal(t, want.Links, got.Links)
 			assert.Equal(t, want.NVSwitch, got.NVSwitch)
-			assert.Equal(t, want.NoP2P, got.NoP2P)
+			assert.Equal(t, want.P2P, got.P2P)
 			assert.Equal(t, want.NVLinkGBps, got.NVLinkGBps)
 			assert.Equal(t, want.PCIeGeneration, got.PCIeGeneration)
 			assert.Equal(t, want.Model, got.Model)

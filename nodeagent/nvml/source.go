@@ -263,35 +263,59 @@ func (s *source) readNVLinks(device nvml.Device) []nvlinkFacts {
 	return links
 }
 
-// readPaths reads the PCIe path of each pair of GPUs that answer, and whether
-// the driver lets pairs talk to each other.
+// readPaths reads the PCIe path of each pair of GPUs that answer, and how they reach
+// each other's memory.
 func (s *source) readPaths(f *facts, devices []nvml.Device) {
-	canP2P := s.lib.has("nvmlDeviceGetP2PStatus")
 	canPath := s.lib.has("nvmlDeviceGetTopologyCommonAncestor")
-	asked, refused := 0, 0
 	for i, device := range devices {
 		f.paths[i] = make([]gpu.Class, len(devices))
+		for j, other := range devices {
+			if i == j || device == nil || other == nil || !canPath {
+				continue
+			}
+			if level, ret := device.GetTopologyCommonAncestor(other); ret == nvml.SUCCESS {
+				f.paths[i][j] = classOf(level)
+			}
+		}
+	}
+	if s.lib.has("nvmlDeviceGetP2PStatus") {
+		f.p2p = gpu.P2P{
+			Read: readP2P(devices, nvml.P2P_CAPS_INDEX_READ), Write: readP2P(devices, nvml.P2P_CAPS_INDEX_WRITE),
+			NVLink: readP2P(devices, nvml.P2P_CAPS_INDEX_NVLINK), Atomics: readP2P(devices, nvml.P2P_CAPS_INDEX_ATOMICS),
+		}
+	}
+}
+
+// readP2P reads one way in which GPUs reach each other's memory, nil when the driver tells it of no pair.
+func readP2P(devices []nvml.Device, way nvml.GpuP2PCapsIndex) [][]gpu.P2PStatus {
+	rows := make([][]gpu.P2PStatus, len(devices))
+	told := false
+	for i, device := range devices {
+		rows[i] = make([]gpu.P2PStatus, len(devices))
+		rows[i][i] = gpu.P2PSelf
 		for j, other := range devices {
 			if i == j || device == nil || other == nil {
 				continue
 			}
-			if canPath {
-				if level, ret := device.GetTopologyCommonAncestor(other); ret == nvml.SUCCESS {
-					f.paths[i][j] = classOf(level)
-				}
-			}
-			if !canP2P || lanes(f.gpus[i], f.gpus[j]) > 0 {
-				continue
-			}
-			if status, ret := device.GetP2PStatus(other, nvml.P2P_CAPS_INDEX_READ); ret == nvml.SUCCESS {
-				asked++
-				if refusedByGPU(status) {
-					refused++
-				}
+			if status, ret := device.GetP2PStatus(other, way); ret == nvml.SUCCESS {
+				rows[i][j], told = p2pStatuses[status], true
 			}
 		}
 	}
-	f.refusesP2P = asked > 0 && refused == asked
+	if !told {
+		return nil
+	}
+	return rows
+}
+
+// p2pStatuses are the driver's; those that are not here are unknown.
+var p2pStatuses = map[nvml.GpuP2PStatus]gpu.P2PStatus{
+	nvml.P2P_STATUS_OK:                         gpu.P2POK,
+	nvml.P2P_STATUS_CHIPSET_NOT_SUPPORTED:      gpu.P2PChipset,
+	nvml.P2P_STATUS_GPU_NOT_SUPPORTED:          gpu.P2PGPU,
+	nvml.P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED: gpu.P2PTopology,
+	nvml.P2P_STATUS_DISABLED_BY_REGKEY:         gpu.P2PDisabled,
+	nvml.P2P_STATUS_NOT_SUPPORTED:              gpu.P2PNotSupported,
 }
 
 func classOf(level nvml.GpuTopologyLevel) gpu.Class {
@@ -309,12 +333,6 @@ func classOf(level nvml.GpuTopologyLevel) gpu.Class {
 	default:
 		return gpu.None
 	}
-}
-
-// refusedByGPU tells refusals that hold for these GPUs anywhere; a chipset or a
-// path that does not support it says nothing about other pairs.
-func refusedByGPU(status nvml.GpuP2PStatus) bool {
-	return status == nvml.P2P_STATUS_GPU_NOT_SUPPORTED || status == nvml.P2P_STATUS_DISABLED_BY_REGKEY || status == nvml.P2P_STATUS_NOT_SUPPORTED
 }
 
 // text returns the string in a C array of characters.

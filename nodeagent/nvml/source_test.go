@@ -159,6 +159,26 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Empty(t, reading.Signals)
 		assert.NotEmpty(t, reading.BootID)
 	})
+	t.Run("peer-to-peer transfers", func(t *testing.T) {
+		all := read(t, s).Machine.P2P
+		for _, matrix := range [][][]gpu.P2PStatus{all.Read, all.Write, all.NVLink, all.Atomics} {
+			require.Len(t, matrix, 8)
+			assert.Equal(t, gpu.P2PSelf, matrix[2][2])
+			assert.Equal(t, gpu.P2POK, matrix[2][5])
+		}
+		for file, text := range map[string]string{"p2p": "2 4", "atomics": "3 5", "lost": "7"} {
+			f.set(file, text)
+			defer f.unset(file)
+		}
+		some := read(t, s).Machine.P2P
+		for _, matrix := range [][][]gpu.P2PStatus{some.Read, some.Write, some.NVLink} {
+			assert.Equal(t, gpu.P2PDisabled, matrix[2][5])
+			assert.Equal(t, gpu.P2PDisabled, matrix[5][2])
+			assert.Equal(t, gpu.P2POK, matrix[3][5])
+			assert.Equal(t, gpu.P2PUnknown, matrix[3][7])
+		}
+		assert.Equal(t, gpu.P2PNotSupported, some.Atomics[3][5])
+	})
 	t.Run("one GPU is lost", func(t *testing.T) {
 		f.set("lost", "3")
 		defer f.unset("lost")
@@ -342,6 +362,7 @@ func TestOldDriver(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, all, len(reading.Machine.GPUs))
 		assert.Zero(t, reading.CUDAVersion)
+		assert.Zero(t, reading.Machine.P2P)
 		return
 	}
 	f := build(t, t.TempDir(), "-DOLD")

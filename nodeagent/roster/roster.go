@@ -274,11 +274,21 @@ func (b *builder) reading() hardware.Reading {
 	}
 	out.Machine.Links = b.matrix(b.from.Machine.Links, order)
 	out.Machine.PCIeLinks = b.matrix(b.from.Machine.PCIeLinks, order)
+	out.Machine.P2P = b.from.Machine.P2P.At(b.positions(order))
 	out.Machine.NICs = slices.Clone(b.from.Machine.NICs)
 	for i, nic := range out.Machine.NICs {
 		out.Machine.NICs[i].Links = b.row(nic.Links, order)
 	}
 	out.Signals = b.renamed()
+	return out
+}
+
+// positions are where the GPUs of an order are in the reading, -1 for those that are missing there.
+func (b *builder) positions(order []int) []int {
+	out := make([]int, len(order))
+	for i, at := range order {
+		out[i] = b.gpus[at].position
+	}
 	return out
 }
 

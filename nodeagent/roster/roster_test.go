@@ -55,12 +55,15 @@ func TestAGPUThatVanishedStaysWhereItWas(t *testing.T) {
 	complete(t, &r, reading("A", "B", "C", "D"))
 
 	renumbered := reading("A", "C", "D") // the driver calls D GPU 2 now
+	renumbered.Machine.P2P = gpu.NoP2P(3)
+	renumbered.Machine.P2P.Read[0][2] = gpu.P2POK
 	renumbered.Signals = []hardware.Signal{{GPU: "D", Kind: hardware.XID, Number: 48}}
 	whole := complete(t, &r, renumbered)
 
 	assert.Equal(t, []string{"0 A", "1 B", "2 C", "3 D"}, names(whole))
 	assert.Equal(t, "NV3", whole.Machine.Links[0][3].String(), "A and D")
 	assert.Equal(t, gpu.None, whole.Machine.Links[0][1].Class, "nothing leads to a GPU that is gone")
+	assert.Equal(t, []gpu.P2PStatus{gpu.P2PSelf, gpu.P2PUnknown, gpu.P2PNotSupported, gpu.P2POK}, whole.Machine.P2P.Read[0])
 	assert.Equal(t, []hardware.Signal{
 		{GPU: "D", Kind: hardware.XID, Number: 48},
 		{GPU: "B", Kind: hardware.Vanished, Detail: "the driver does not list the GPU any more"},

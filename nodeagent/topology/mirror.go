@@ -24,6 +24,7 @@ const modeTopology = "topology"
 type mirror struct {
 	gpus       []contract.GPUInfo
 	links      []string
+	p2p        *contract.P2PInfo
 	unreadable bool
 	data       map[string]string
 }
@@ -69,14 +70,14 @@ func (p *publisher) writeMirror(status contract.GPUNodeStatus, mode string, owne
 // of returns the rendering of a status, which is recreated only when that has changed.
 func (m *mirror) of(status contract.GPUNodeStatus) (map[string]string, error) {
 	unread := unreadable(status) != ""
-	if m.data != nil && m.unreadable == unread && reflect.DeepEqual(m.gpus, status.GPUs) && slices.Equal(m.links, status.Links) {
+	if m.data != nil && m.unreadable == unread && reflect.DeepEqual(m.gpus, status.GPUs) && slices.Equal(m.links, status.Links) && reflect.DeepEqual(m.p2p, status.P2P) {
 		return m.data, nil
 	}
 	data, err := mirrorOf(status)
 	if err != nil {
 		return nil, err
 	}
-	*m = mirror{gpus: status.GPUs, links: status.Links, unreadable: unread, data: data}
+	*m = mirror{gpus: status.GPUs, links: status.Links, p2p: status.P2P, unreadable: unread, data: data}
 	return data, nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
@@ -330,6 +331,27 @@ func TestALinkThatDropsLeavesTheGraph(t *testing.T) {
 	var links [][]string
 	decode(t, w.mirror(t), "linkType", &links)
 	assert.Equal(t, "PHB", links[0][3])
+}
+
+// A pair of GPUs that the driver keeps apart from then on shows in the GPUNode, and in what the mirror says of its bandwidth.
+func TestPeerToPeerOfAPair(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.round()
+	assert.Nil(t, w.gpuNode(t).Status.P2P)
+	bandwidth := func() float64 {
+		var all [][]float64
+		decode(t, w.mirror(t), "bandwidth", &all)
+		return all[0][5]
+	}
+	before := bandwidth()
+	a.source.change(func(r *hardware.Reading) {
+		r.Machine.P2P = gpu.NoP2P(8)
+		r.Machine.P2P.Read[0][1] = gpu.P2POK
+	})
+	a.round()
+	assert.Equal(t, "X OK NS NS NS NS NS NS", w.gpuNode(t).Status.P2P.Read[0])
+	assert.Less(t, bandwidth(), before)
 }
 
 func TestMirrorFollowsTheMode(t *testing.T) {

@@ -23,6 +23,8 @@
 //   mode      "2 3"   GPU 2 is in compute mode 3, as it was set
 //   locked            compute modes may not be set
 //   fabric    "2 1"   GPU 2 has joined its fabric as far as state 1
+//   p2p       "2 4"   peer-to-peer transfers with GPU 2 have status 4
+//   atomics   "2 5"   as p2p, for atomic operations alone
 //   mask      "1"     the health mask of that fabric
 //   clique    "7"     its NVLink domain is clique 7 of a rack
 //   version   "99"    the version of all NVLinks
@@ -241,8 +243,11 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(device_t d, unsigned link, unsigned *typ
 }
 int nvmlDeviceGetP2PStatus(device_t d, device_t other, int what, int *status)
 {
-	(void)d, (void)other, (void)what;
-	*status = 0;
+	if (what > 3)
+		return NOT_SUPPORTED;
+	*status = value("p2p", INDEX(d), value("p2p", INDEX(other), 0));
+	if (what == 3)
+		*status = value("atomics", INDEX(d), value("atomics", INDEX(other), *status));
 	return SUCCESS;
 }
 int nvmlDeviceGetRemappedRows(device_t d, unsigned *correctable, unsigned *uncorrectable, unsigned *pending, unsigned *failed)

@@ -116,10 +116,26 @@ type GPUInfo struct {
 	// PCIe is the GPU's connection, as in "gen4 x16", and BestPCIe what it could be.
 	PCIe     string `json:"pcie,omitempty"`
 	BestPCIe string `json:"bestPCIe,omitempty"`
-	// MIG means that the GPU is split into MIG devices.
+	// MIG means that the GPU is in MIG mode: not used as a whole GPU, whether or not it is split.
 	MIG bool `json:"mig,omitempty"`
+	// PendingMIG is the mode that the GPU will have after its next reset, [MIGEnabled] or [MIGDisabled]; "" for the one that it has.
+	PendingMIG string `json:"pendingMIG,omitempty"`
+	// MIGDevices are those into which the GPU is split.
+	MIGDevices []MIGDevices `json:"migDevices,omitempty"`
 	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string `json:"fabric,omitempty"`
+}
+
+// Values of [GPUInfo.PendingMIG].
+const (
+	MIGEnabled  = "Enabled"
+	MIGDisabled = "Disabled"
+)
+
+// MIGDevices are the MIG devices of a GPU that have the same profile, such as "1g.10gb".
+type MIGDevices struct {
+	Profile string `json:"profile"`
+	Count   int    `json:"count"`
 }
 
 // GPUSharing is how a node keeps programs within their parts of GPUs.

@@ -158,6 +158,15 @@ func TestHardwareThatNobodyVouchesFor(t *testing.T) {
 		"a heartbeat was missed": {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Agent = heartbeat(15 * time.Minute) }, 2, ""},
 		"the agent is silent":    {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.Agent = heartbeat(26 * time.Minute) }, 0, "the node agent is silent since"},
 		"a GPU in MIG mode":      {func(s *contract.GPUNodeStatus, _ *corev1.Node) { s.GPUs[1].MIG = true }, 1, "split into MIG devices"},
+		"a GPU in MIG mode, in ACK's default mode": {func(s *contract.GPUNodeStatus, n *corev1.Node) {
+			s.GPUs[1].MIG = true
+			delete(n.Labels, contract.NodeModeLabel)
+			n.Status.Allocatable[contract.ResourceDefaultGPU] = resource.MustParse("2")
+		}, 1, "split into MIG devices"},
+		"a GPU in MIG mode, among shared ones": {func(s *contract.GPUNodeStatus, n *corev1.Node) {
+			s.GPUs[1].MIG = true
+			n.Labels[contract.NodeModeLabel] = "share"
+		}, 1, "split into MIG devices"},
 		"MIG mode where it belongs": {func(s *contract.GPUNodeStatus, n *corev1.Node) {
 			s.GPUs[1].MIG = true
 			n.Labels[contract.NodeModeLabel] = "mig"

@@ -687,6 +687,8 @@ func TestHealthAndMode(t *testing.T) {
 	w.offers(map[string]int{gpu: 4})
 	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[1].Health = contract.Unhealthy })
 	w.offers(map[string]int{gpu: 3})
+	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[0].MIG, s.GPUs[1].MIG = true, true })
+	w.offers(map[string]int{gpu: 2})
 	w.gpus(func(*contract.GPUNodeStatus) {})
 	w.offers(map[string]int{gpu: 4})
 

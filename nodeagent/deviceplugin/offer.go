@@ -82,12 +82,13 @@ func foreignOf(ids []string) (id string, ok bool) {
 	return ids[at], true
 }
 
-// devicesOf are the devices of a resource: one per GPU, GiB of its memory, or hundredth of it.
+// devicesOf are the devices of a resource: one per GPU, GiB of its memory, or hundredth of it. Those of a GPU in MIG mode are
+// unhealthy: nobody gets it as a whole, or in other parts.
 func devicesOf(resource string, gpus []contract.GPUInfo) []*pluginapi.Device {
 	var devices []*pluginapi.Device
 	for _, info := range gpus {
 		health := pluginapi.Unhealthy
-		if info.Health == contract.Healthy {
+		if info.Health == contract.Healthy && !info.MIG {
 			health = pluginapi.Healthy
 		}
 		id := idPrefix + strconv.Itoa(info.Index)

@@ -72,6 +72,8 @@ type GPU struct {
 type MIG struct {
 	// Capable means that the GPU has that mode; Enabled, that it is in it, and Pending, that it will be after its next reset.
 	Capable, Enabled, Pending bool
+	// Profiles are those of the MIG devices into which it is split, such as "1g.10gb", in the driver's order.
+	Profiles []string
 }
 
 // CUDAVersion is a version of CUDA: 12.4.

@@ -5,6 +5,7 @@ package nvml
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -57,7 +58,27 @@ func (s *source) mig(device nvml.Device) hardware.MIG {
 	if ret != nvml.SUCCESS {
 		return hardware.MIG{}
 	}
-	return hardware.MIG{Capable: true, Enabled: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE}
+	mig := hardware.MIG{Capable: true, Enabled: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE}
+	if mig.Enabled {
+		mig.Profiles = s.migProfiles(device)
+	}
+	return mig
+}
+
+func (s *source) migProfiles(device nvml.Device) (profiles []string) {
+	if !s.lib.has("nvmlDeviceGetMigDeviceHandleByIndex") {
+		return nil
+	}
+	for i := range s.count("nvmlDeviceGetMaxMigDeviceCount", device.GetMaxMigDeviceCount) {
+		part, ret := device.GetMigDeviceHandleByIndex(i)
+		if ret != nvml.SUCCESS {
+			continue // there are fewer than there could be
+		}
+		if name, ret := part.GetName(); ret == nvml.SUCCESS { // "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+			profiles = append(profiles, clean(name[strings.LastIndexByte(name, ' ')+1:]))
+		}
+	}
+	return profiles
 }
 
 func (s *source) rowRemapFailed(device nvml.Device, _ *history, _ *gpuFacts) *hardware.Signal {

@@ -137,7 +137,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 	t.Run("what is beside the planner's model", func(t *testing.T) {
 		f.set("fabric", "2 3")
 		assert.Empty(t, read(t, s).GPUs[2].Clique, "the NVLink domain is the machine")
-		for file, text := range map[string]string{"mig": "2", "migsoon": "3", "fabric": "2 3", "clique": "7"} {
+		for file, text := range map[string]string{"mig": "2", "profiles": "2 1", "migsoon": "3", "fabric": "2 3", "clique": "7"} {
 			f.set(file, text)
 			defer f.unset(file)
 		}
@@ -149,7 +149,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		reading := read(t, s)
 		best := hardware.PCIe{Generation: 3, Width: 16}
 		assert.Equal(t, hardware.GPU{
-			NVLinks: 6, PCIe: best, BestPCIe: best, PCIClass: "0x030200", MIG: hardware.MIG{Capable: true, Enabled: true, Pending: true},
+			NVLinks: 6, PCIe: best, BestPCIe: best, PCIClass: "0x030200", MIG: hardware.MIG{Capable: true, Enabled: true, Pending: true, Profiles: []string{"1g.5gb", "1g.5gb", "3g.20gb"}},
 			Fabric: "Completed", Clique: "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.7", ComputeCapability: hardware.ComputeCapability{Major: 7},
 		}, reading.GPUs[2])
 		assert.Equal(t, hardware.MIG{Capable: true, Pending: true}, reading.GPUs[3].MIG)

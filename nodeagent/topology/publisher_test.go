@@ -354,6 +354,30 @@ func TestPeerToPeerOfAPair(t *testing.T) {
 	assert.Less(t, bandwidth(), before)
 }
 
+func TestMIGIsPublished(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, wired(t, "dgx1-v100"))
+	a.source.change(func(r *hardware.Reading) {
+		r.GPUs = make([]hardware.GPU, 8)
+		r.GPUs[1].MIG = hardware.MIG{Capable: true, Enabled: true, Pending: true, Profiles: []string{"3g.20gb", "1g.5gb", "3g.20gb"}}
+		r.GPUs[2].MIG = hardware.MIG{Capable: true, Enabled: true}
+		r.GPUs[3].MIG = hardware.MIG{Capable: true, Pending: true}
+	})
+	a.round()
+	type mig struct {
+		on      bool
+		pending string
+		devices []contract.MIGDevices
+	}
+	for i, want := range []mig{
+		{}, {true, "", []contract.MIGDevices{{Profile: "1g.5gb", Count: 1}, {Profile: "3g.20gb", Count: 2}}},
+		{true, contract.MIGDisabled, nil}, {false, contract.MIGEnabled, nil},
+	} {
+		got := w.gpuNode(t).Status.GPUs[i]
+		assert.Equal(t, want, mig{got.MIG, got.PendingMIG, got.MIGDevices}, "GPU %d", i)
+	}
+}
+
 func TestMirrorFollowsTheMode(t *testing.T) {
 	w := newWorld(t)
 	a := w.start(t, machine(t, "dgx1-v100"))

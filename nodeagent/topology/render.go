@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,11 +45,36 @@ func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks fu
 			continue // simulated
 		}
 		detail := reading.GPUs[i]
-		gpu.State, gpu.MIG, gpu.Fabric = string(verdict.State), detail.MIG.Enabled, detail.Fabric
+		gpu.State, gpu.Fabric = string(verdict.State), detail.Fabric
+		gpu.MIG, gpu.PendingMIG, gpu.MIGDevices = detail.MIG.Enabled, pendingMIG(detail.MIG), migDevices(detail.MIG.Profiles)
 		gpu.NVLinks, gpu.MaxNVLinks = detail.NVLinks, maxNVLinks(gpu.UUID)
 		gpu.PCIe, gpu.BestPCIe = pcieText(detail.PCIe), pcieText(detail.BestPCIe)
 	}
 	return status
+}
+
+// pendingMIG is the mode that a GPU will have, "" for the one that it has.
+func pendingMIG(mig hardware.MIG) string {
+	switch {
+	case mig.Pending == mig.Enabled:
+		return ""
+	case mig.Pending:
+		return contract.MIGEnabled
+	}
+	return contract.MIGDisabled
+}
+
+// migDevices counts MIG devices by their profile.
+func migDevices(profiles []string) []contract.MIGDevices {
+	var devices []contract.MIGDevices
+	for _, profile := range slices.Sorted(slices.Values(profiles)) {
+		if last := len(devices) - 1; last >= 0 && devices[last].Profile == profile {
+			devices[last].Count++
+			continue
+		}
+		devices = append(devices, contract.MIGDevices{Profile: profile, Count: 1})
+	}
+	return devices
 }
 
 // pcieText is "gen4 x16", without what is unknown.

@@ -19,6 +19,7 @@
 //   pid       "2 77"  process 77 computes on GPU 2, and has 256 MiB and 30 % of it
 //   client    "2 78"  process 78 does so by MPS
 //   mig       "2"     GPU 2 is in MIG mode, and the others may be
+//   profiles  "2 1"   it is split into 2 MIG devices 1g.5gb and 1 device 3g.20gb
 //   migsoon   "3"     GPU 3 will be in MIG mode after its next reset
 //   mode      "2 3"   GPU 2 is in compute mode 3, as it was set
 //   locked            compute modes may not be set
@@ -172,9 +173,16 @@ int nvmlDeviceGetUUID(device_t d, char *uuid, unsigned length)
 	snprintf(uuid, length, is("badtext", INDEX(d)) ? "GPU-\xff\xfe%d" : "GPU-0000000%d", value("twin", INDEX(d), INDEX(d)));
 	return SUCCESS;
 }
+// MIG devices of any GPU: those of the first profile come first, then a gap.
+static char parts[7];
+
 int nvmlDeviceGetName(device_t d, char *name, unsigned length)
 {
-	(void)d;
+	int a, b;
+	if (d >= parts && d < parts + sizeof parts) {
+		snprintf(name, length, "Tesla V100-SXM2-32GB MIG %s", control("profiles", &a, &b) == 2 && d - parts < a ? "1g.5gb" : "3g.20gb");
+		return SUCCESS;
+	}
 	snprintf(name, length, "Tesla V100-SXM2-32GB");
 	return SUCCESS;
 }
@@ -316,6 +324,22 @@ int nvmlDeviceGetMigMode(device_t d, unsigned *current, unsigned *pending)
 		return NOT_SUPPORTED;
 	*current = is("mig", INDEX(d));
 	*pending = *current || is("migsoon", INDEX(d));
+	return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(device_t d, unsigned *count)
+{
+	(void)d;
+	*count = sizeof parts;
+	return SUCCESS;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(device_t d, unsigned index, device_t *part)
+{
+	int a, b;
+	(void)d;
+	if (control("profiles", &a, &b) != 2 || (int)index == a || (int)index > a + b)
+		return NOT_FOUND;
+	*part = parts + index;
 	return SUCCESS;
 }
 

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	manager "github.com/karmada-io/karmada/cmd/controller-manager/app"
+	scheduler "github.com/karmada-io/karmada/cmd/scheduler/app"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/karmada-io/karmada/cmd/controller-manager/app"
 )
 
 // crds is the folder of the module's CRDs of policies.
@@ -73,10 +73,14 @@ func TestManifestsSayWhatIsMissing(t *testing.T) {
 	assert.ErrorContains(t, err, "has no field suspension")
 }
 
-// Karmada's program knows the arguments and the controllers.
+// Karmada's programs know the arguments and the controllers.
 func TestArguments(t *testing.T) {
-	manager := app.NewControllerManagerCommand(t.Context())
-	require.NoError(t, manager.ParseFlags(arguments("hub.kubeconfig")))
+	scheduler := scheduler.NewSchedulerCommand(t.Context())
+	require.NoError(t, scheduler.ParseFlags(schedulerArguments("hub.kubeconfig")))
+	assert.Equal(t, "hub.kubeconfig", scheduler.Flag("kubeconfig").Value.String())
+
+	manager := manager.NewControllerManagerCommand(t.Context())
+	require.NoError(t, manager.ParseFlags(managerArguments("hub.kubeconfig")))
 	known := manager.Flag("controllers").Usage
 	for _, controller := range controllers {
 		assert.Regexp(t, `\b`+controller+`\b`, known)

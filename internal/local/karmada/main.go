@@ -1,7 +1,8 @@
 // Command gpuplan-karmada runs Karmada's controller manager against the hub of a fleet
 // on the local platform. First it gives the hub what Karmada's installer does elsewhere: its
 // CRDs, a plain CRD of clusters in place of the aggregated API server, and admission policies
-// in place of the webhook. It opens no port, and stops on SIGTERM.
+// in place of the webhook. On a hub that has these it runs Karmada's scheduler instead, if it
+// is asked to. It opens no port, and stops on SIGTERM.
 package main
 
 import (
@@ -13,7 +14,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/karmada-io/karmada/cmd/controller-manager/app"
+	manager "github.com/karmada-io/karmada/cmd/controller-manager/app"
+	scheduler "github.com/karmada-io/karmada/cmd/scheduler/app"
+	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -29,20 +32,24 @@ func main() {
 	flags := flag.NewFlagSet("gpuplan-karmada", flag.ExitOnError)
 	kubeconfig := flags.String("kubeconfig", "", "path of the kubeconfig of the hub (required)")
 	crdDir := flags.String("crd-dir", "", "folder with Karmada's CRDs; by default crds/karmada beside this program")
+	schedule := flags.Bool("scheduler", false, "run Karmada's scheduler, in place of its controllers, on a hub that is prepared")
 	// ExitOnError: Parse does not return an error.
 	_ = flags.Parse(os.Args[1:])
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *crdDir); err != nil && ctx.Err() == nil {
+	if err := run(ctx, *kubeconfig, *crdDir, *schedule); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "gpuplan-karmada:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, crdDir string) error {
+func run(ctx context.Context, kubeconfig, crdDir string, schedule bool) error {
 	if kubeconfig == "" {
 		return fmt.Errorf("--kubeconfig is required")
+	}
+	if schedule {
+		return execute(ctx, scheduler.NewSchedulerCommand(ctx), schedulerArguments(kubeconfig))
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -52,17 +59,32 @@ func run(ctx context.Context, kubeconfig, crdDir string) error {
 	if err := prepare(ctx, config, crdDir); err != nil {
 		return fmt.Errorf("prepare the hub: %w", err)
 	}
-	manager := app.NewControllerManagerCommand(ctx)
-	manager.SetArgs(arguments(kubeconfig))
-	manager.SilenceUsage, manager.SilenceErrors = true, true
-	if err := manager.ExecuteContext(ctx); err != nil {
-		return fmt.Errorf("run Karmada's controllers: %w", err)
+	return execute(ctx, manager.NewControllerManagerCommand(ctx), managerArguments(kubeconfig))
+}
+
+func execute(ctx context.Context, command *cobra.Command, arguments []string) error {
+	command.SetArgs(arguments)
+	command.SilenceUsage, command.SilenceErrors = true, true
+	if err := command.ExecuteContext(ctx); err != nil {
+		return fmt.Errorf("run %s: %w", command.Name(), err)
 	}
 	return nil
 }
 
-// arguments are those of Karmada's controller manager.
-func arguments(kubeconfig string) []string {
+// schedulerArguments are those of Karmada's scheduler.
+func schedulerArguments(kubeconfig string) []string {
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--leader-elect=false",
+		"--metrics-bind-address=0",
+		"--health-probe-bind-address=0",
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
+	}
+}
+
+// managerArguments are those of Karmada's controller manager.
+func managerArguments(kubeconfig string) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,
 		"--controllers=" + strings.Join(controllers, ","),

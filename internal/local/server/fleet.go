@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	karmada      = "gpuplan-karmada"
-	karmadaGrace = 5 * time.Second
+	karmada          = "gpuplan-karmada"
+	karmadaScheduler = "gpuplan-karmada-scheduler" // the same program
+	karmadaGrace     = 5 * time.Second
 	// memberGrace is as long as a platform may take to stop.
 	memberGrace = stopTimeout
 	// memberStart is by how much a member cluster makes the start of a fleet longer on a slow machine.
@@ -124,14 +125,22 @@ func (s *server) startMember(ctx context.Context, name string) (fleet.Member, er
 	return fleet.Member{Name: name, URL: config.Host, Region: cloud.RegionID, Client: client}, nil
 }
 
-// startKarmada keeps Karmada's controllers running, and returns when the kinds are served that its program installs.
+// startKarmada keeps Karmada's controllers and its scheduler running, and returns when the kinds are served that its
+// program installs.
 func (s *server) startKarmada(ctx context.Context, hub *kube.Client) error {
-	exits, err := s.keep(karmadaGrace, process.Spec{
-		Name: karmada, Path: filepath.Join(s.Programs, karmada), Dir: s.Dir.Run(), Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
-	})
+	spec := process.Spec{
+		Name: karmada, Path: filepath.Join(s.Programs, karmada), Dir: s.Dir.Run(),
+		Args: []string{"--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
+	}
+	exits, err := s.keep(karmadaGrace, spec)
 	if err != nil {
 		return err
 	}
 	kind := schema.GroupVersionKind{Group: contract.KarmadaClusterGroup, Version: contract.KarmadaClusterVersion, Kind: contract.KarmadaClusterKind}
-	return until(ctx, karmada, exits, func() (bool, error) { return hub.Serves(kind) })
+	if err := until(ctx, karmada, exits, func() (bool, error) { return hub.Serves(kind) }); err != nil {
+		return err
+	}
+	spec.Name, spec.Args = karmadaScheduler, append(spec.Args, "--scheduler")
+	_, err = s.keep(karmadaGrace, spec)
+	return err
 }

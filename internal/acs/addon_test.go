@@ -13,7 +13,7 @@ import (
 func TestAddons(t *testing.T) {
 	fake, c := both(t, nil)
 	ctx := t.Context()
-	_, err := c.GetAddon(ctx, cluster, "ack-ai-installer")
+	_, err := c.GetAddon(ctx, cluster, "ack-arena")
 	require.True(t, acs.IsNotFound(err))
 
 	task, err := c.InstallAddon(ctx, cluster, acs.Addon{Name: "ack-erdma-controller", Config: `{"agent":{"preferDriver":"ofed"}}`})

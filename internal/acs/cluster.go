@@ -11,7 +11,8 @@ import (
 type Cluster struct {
 	ID   string `json:"cluster_id"`
 	Name string `json:"name"`
-	// Type is "ManagedKubernetes" for managed clusters, Spec "ack.pro.small" for Pro ones.
+	// Type is [ManagedCluster], "Kubernetes" for dedicated clusters, "ExternalKubernetes" for registered ones. Spec is
+	// "ack.pro.small" for Pro clusters, "ack.standard" for basic ones; clusters that are not managed may have none.
 	Type     string `json:"cluster_type"`
 	Profile  string `json:"profile"`
 	Spec     string `json:"cluster_spec"`
@@ -24,6 +25,9 @@ type Cluster struct {
 	VSwitchID string `json:"vswitch_id"`
 	Size      int64  `json:"size"`
 }
+
+// ManagedCluster is the type of managed clusters.
+const ManagedCluster = "ManagedKubernetes"
 
 // ClusterRunning is the state of a cluster that takes requests.
 const ClusterRunning = "running"

@@ -29,7 +29,9 @@ type Options struct {
 	Region string
 	// KubernetesVersion is what the cluster reports, "1.36.3-aliyun.1".
 	KubernetesVersion string
-	// ClusterSpec is the cluster's specification, "" for that of a Pro cluster.
+	// ClusterType is the cluster's type, "" for that of managed clusters. Others have no specification.
+	ClusterType string
+	// ClusterSpec is the specification of a managed cluster, "" for that of a Pro cluster.
 	ClusterSpec string
 	// Kubeconfig is what users get to reach the cluster, "" where they get nothing. It does not end.
 	Kubeconfig string
@@ -171,12 +173,16 @@ func (s *Server) describeCluster(*request) (any, error) {
 	for _, p := range s.state.Pools {
 		size += len(p.Nodes)
 	}
+	kind, spec := s.opts.ClusterType, ""
+	if kind == "" {
+		kind, spec = "ManagedKubernetes", cmp.Or(s.opts.ClusterSpec, "ack.pro.small")
+	}
 	return map[string]any{
 		"cluster_id":      s.opts.ClusterID,
 		"name":            s.opts.ClusterName,
-		"cluster_type":    "ManagedKubernetes",
+		"cluster_type":    kind,
 		"profile":         "Default",
-		"cluster_spec":    cmp.Or(s.opts.ClusterSpec, "ack.pro.small"),
+		"cluster_spec":    spec,
 		"region_id":       s.opts.Region,
 		"state":           "running",
 		"current_version": s.opts.KubernetesVersion,

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 const (
@@ -53,10 +55,11 @@ func kindOf(name string) (addonKind, bool) {
 	return addonKind{}, false
 }
 
+// defaultAddons are those of a cluster that was set up for GPUs, as the vendor's documents presuppose.
 func defaultAddons() []*AddonRecord {
 	var addons []*AddonRecord
 	for _, k := range addonKinds() {
-		if k.InstallByDefault {
+		if k.InstallByDefault || k.Name == contract.AIInstaller {
 			addons = append(addons, &AddonRecord{Name: k.Name, Version: k.Version, State: addonActive, Config: mergeConfig(nil, nil, k.Config)})
 		}
 	}

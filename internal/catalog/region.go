@@ -32,7 +32,9 @@ type Gate struct {
 	Component string `json:"component"`
 	// Kubernetes limits the gate to clusters of that minor version, "" for all.
 	Kubernetes string `json:"kubernetes"`
-	// Minimum is the version as the component spells it.
+	// Required is set for an add-on without which the feature does not work.
+	Required bool `json:"required"`
+	// Minimum is the version as the component spells it, "" for any.
 	Minimum string `json:"minimum"`
 	Source  string `json:"source"`
 	Date    string `json:"date"`

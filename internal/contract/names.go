@@ -103,6 +103,8 @@ const (
 const (
 	// KubeScheduler is ACK's own scheduler.
 	KubeScheduler = "kube-scheduler"
+	// AIInstaller offers the GPUs of nodes in ACK's own modes to pods.
+	AIInstaller = "ack-ai-installer"
 	// NodeProblemDetector is what managed operation of a node pool needs.
 	NodeProblemDetector = "ack-node-problem-detector"
 )

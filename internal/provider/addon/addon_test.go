@@ -32,9 +32,9 @@ type service struct {
 	t *testing.T
 }
 
-func start(t *testing.T) service {
+func start(t *testing.T, options ...func(*acsfake.Options)) service {
 	t.Helper()
-	cloud := acctest.StartCloud(t)
+	cloud := acctest.StartCloud(t, options...)
 	client, err := acs.New(acs.Config{Credentials: cloud.Credentials(), Region: acctest.Region, Endpoint: cloud.Endpoint, PollInterval: time.Millisecond})
 	require.NoError(t, err)
 	return service{client, t}
@@ -136,6 +136,32 @@ func TestAddonThatIsInstalled(t *testing.T) {
 				_, err = s.WaitTask(t.Context(), task, nil)
 				return err
 			}},
+		},
+	})
+}
+
+// The old component for shared GPUs, which someone else has installed, becomes the new one in place, and stays.
+func TestOlderAddonOfSomeoneElse(t *testing.T) {
+	const name, old, newer = "ack-ai-installer", "1.1.9", "1.12.0"
+	s := start(t, func(o *acsfake.Options) {
+		o.State = &acsfake.State{Version: acsfake.StateVersion, Addons: []*acsfake.AddonRecord{{Name: name, Version: old, State: acs.AddonActive}}}
+	})
+	runs := func(version string) resource.TestCheckFunc {
+		return func(*terraform.State) error {
+			live, err := s.GetAddon(t.Context(), acctest.ClusterID, name)
+			require.NoError(t, err)
+			assert.Equal(t, version, live.Version)
+			return nil
+		}
+	}
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		CheckDestroy:             runs(newer),
+		Steps: []resource.TestStep{
+			{Config: addon(name, ""), Check: runs(old), ConfigStateChecks: []statecheck.StateCheck{
+				statecheck.ExpectKnownValue(address, tfjsonpath.New("installed"), knownvalue.Bool(false)),
+			}},
+			{Config: addon(name, fmt.Sprintf("version = %q", newer)), Check: runs(newer)},
 		},
 	})
 }

@@ -2,6 +2,7 @@ package addon
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework-jsontypes/jsontypes"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -52,9 +53,23 @@ func erdmaRules(_ context.Context, _ *acs.Client, _ string, plan *erdmaControlle
 	return apart(plan.fields()).check(plan.ExtraConfig.ValueString())
 }
 
+// checkClusterType refuses the controller of eRDMA devices in clusters that are not managed (ACK: "Submit eRDMA-accelerated
+// PyTorch distributed training jobs by using Arena", restrictions). Where the service does not say what a cluster is, it
+// refuses nothing.
+func (r *addon[M, P]) checkClusterType(ctx context.Context) (diags diag.Diagnostics) {
+	cluster, err := r.Session.Record(ctx)
+	if err != nil || cluster.Type == "" || cluster.Type == acs.ManagedCluster {
+		return nil
+	}
+	diags.AddAttributeError(r.atName(), "eRDMA needs an ACK managed cluster", fmt.Sprintf(
+		"The add-on %s works in ACK managed clusters, and cluster %s is of the type %s. Migrate it to a managed cluster, or remove this resource, and rdma from the roles of jobs.",
+		contract.ERDMAController, cluster.ID, cluster.Type))
+	return diags
+}
+
 func erdmaSchema(ctx context.Context) schema.Schema {
 	return schemaOf(ctx, "The add-on `ack-erdma-controller` (ACK eRDMA Controller in the console), which sets up the eRDMA devices of nodes that join after it, and offers them as `aliyun/erdma`. "+
-		"Name it in `depends_on` of the node pools. Clusters with Terway must keep Terway off those network interfaces, by `eni_tag_filter` in the ConfigMap `eni-config`; a plan warns where that is missing.", map[string]schema.Attribute{
+		"Name it in `depends_on` of the node pools. The plan refuses it in clusters that are not ACK managed clusters. Clusters with Terway must keep Terway off those network interfaces, by `eni_tag_filter` in the ConfigMap `eni-config`; a plan warns where that is missing.", map[string]schema.Attribute{
 		"driver": schema.StringAttribute{
 			MarkdownDescription: "Driver of the devices on the nodes (`preferDriver`): `default`, `compat` (as RDMA over converged Ethernet) or `ofed`, which is the one for GPUs and NCCL.",
 			Optional:            true,

@@ -119,6 +119,7 @@ func (r *addon[M, P]) check(ctx context.Context, plan P) (diags diag.Diagnostics
 		diags.Append(r.rules(ctx, client, clusterID, plan)...)
 	}
 	if name == contract.ERDMAController {
+		diags.Append(r.checkClusterType(ctx)...)
 		diags.Append(r.checkTerway(ctx)...)
 	}
 	return diags

@@ -8,8 +8,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
+
+// The document has eRDMA for ACK managed clusters only.
+func TestERDMANeedsAManagedCluster(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind, config string
+		refused      bool
+	}{
+		"managed":                   {"", controller("allocate_all_devices = true"), false},
+		"dedicated":                 {"Kubernetes", controller("allocate_all_devices = true"), true},
+		"registered":                {"ExternalKubernetes", addon("ack-erdma-controller", ""), true},
+		"another add-on, dedicated": {"Kubernetes", addon("ack-arena", ""), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			acctest.StartCloud(t, func(o *acsfake.Options) { o.ClusterType = test.kind })
+			cli := acctest.StartCLI(t)
+			if !test.refused {
+				cli.Write(t, test.config)
+				cli.Must(t, "plan")
+				return
+			}
+			cli.Refuses(t, test.config, acctest.Saying("The add-on ack-erdma-controller works in ACK managed clusters, and cluster "+acctest.ClusterID+" is of the type "+test.kind))
+		})
+	}
+}
 
 // Terway is told to leave the network interfaces of eRDMA devices alone before their controller comes.
 func TestTerwayNeedsAFilter(t *testing.T) {

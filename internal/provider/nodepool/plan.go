@@ -342,12 +342,9 @@ func (r *pool) checkManaged(ctx context.Context, plan model) (diags diag.Diagnos
 	if !plan.Managed() || r.Session.Ledger.Applying() {
 		return nil
 	}
-	installed, known := r.Session.Ledger.Program(contract.NodeProblemDetector)
-	if !known {
-		var err error
-		if installed, err = r.Session.HasAddon(ctx, contract.NodeProblemDetector); err != nil {
-			return nil // the apply will tell
-		}
+	installed, err := r.Session.KeepsAddon(ctx, contract.NodeProblemDetector)
+	if err != nil {
+		return nil // the apply will tell
 	}
 	if !installed {
 		diags.AddAttributeWarning(path.Root("management"), "Managed operation lacks its add-on", fmt.Sprintf(

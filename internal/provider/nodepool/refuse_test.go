@@ -170,17 +170,20 @@ func TestModesNeedVersions(t *testing.T) {
 		mode, kubernetes, spec string
 		addons                 map[string]string
 		says                   string
+		clusterType            string
 	}{
-		"no Pro cluster":     {"core_mem", "1.30.3-aliyun.1", "ack.standard", nil, "Mode core_mem works in ACK Pro clusters, and cluster " + acctest.ClusterID + " is of the specification ack.standard."},
-		"an older chart":     {"core_mem", "1.30.3-aliyun.1", "", map[string]string{"ack-ai-installer": "1.1.9"}, "Mode core_mem needs ack-ai-installer 1.2.0 or newer, and cluster " + acctest.ClusterID + " has 1.1.9"},
-		"before shared GPUs": {"core_mem", "1.18.8-aliyun.1", "", nil, "Mode core_mem needs kubernetes 1.20 or newer, and cluster " + acctest.ClusterID + " has 1.18.8-aliyun.1"},
-		"an older cluster":   {"disabled", "1.32.3-aliyun.1", "", nil, "Mode disabled needs kubernetes 1.34 or newer, and cluster " + acctest.ClusterID + " has 1.32.3-aliyun.1"},
-		"an older scheduler": {"core_mem", "1.28.3-aliyun.1", "", map[string]string{"kube-scheduler": "v1.28.1-aliyun-5.5-1"}, ""},
-		"mode share":         {"share", "1.30.3-aliyun.1", "ack.standard", map[string]string{"ack-ai-installer": "1.1.9"}, ""},
+		"no Pro cluster":      {"core_mem", "1.30.3-aliyun.1", "ack.standard", nil, "Mode core_mem works in ACK Pro clusters, and cluster " + acctest.ClusterID + " is of the specification ack.standard.", ""},
+		"a dedicated cluster": {"core_mem", "1.30.3-aliyun.1", "", nil, "Mode core_mem works in ACK Pro clusters, and cluster " + acctest.ClusterID + " is of the type Kubernetes.", "Kubernetes"},
+		"topology in it":      {"topology", "1.30.3-aliyun.1", "", nil, "", "Kubernetes"},
+		"an older chart":      {"core_mem", "1.30.3-aliyun.1", "", map[string]string{"ack-ai-installer": "1.1.9"}, "Mode core_mem needs ack-ai-installer 1.2.0 or newer, and cluster " + acctest.ClusterID + " has 1.1.9", ""},
+		"before shared GPUs":  {"core_mem", "1.18.8-aliyun.1", "", nil, "Mode core_mem needs kubernetes 1.20 or newer, and cluster " + acctest.ClusterID + " has 1.18.8-aliyun.1", ""},
+		"an older cluster":    {"disabled", "1.32.3-aliyun.1", "", nil, "Mode disabled needs kubernetes 1.34 or newer, and cluster " + acctest.ClusterID + " has 1.32.3-aliyun.1", ""},
+		"an older scheduler":  {"core_mem", "1.28.3-aliyun.1", "", map[string]string{"kube-scheduler": "v1.28.1-aliyun-5.5-1"}, "", ""},
+		"mode share":          {"share", "1.30.3-aliyun.1", "ack.standard", map[string]string{"ack-ai-installer": "1.1.9"}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			acctest.StartCloud(t, func(o *acsfake.Options) {
-				o.KubernetesVersion, o.ClusterSpec = test.kubernetes, test.spec
+				o.KubernetesVersion, o.ClusterSpec, o.ClusterType = test.kubernetes, test.spec, test.clusterType
 				if test.addons == nil {
 					return
 				}
@@ -196,6 +199,38 @@ func TestModesNeedVersions(t *testing.T) {
 			assert.Equal(t, test.says == "", err == nil, said)
 			assert.Contains(t, said, test.says)
 			assert.Equal(t, name == "an older scheduler", strings.Contains(said, "ACK's scheduler is too old for the mode"))
+		})
+	}
+}
+
+// The add-on that offers the GPUs of nodes in ACK's own modes is there once the plan is carried out, or the plan says so.
+func TestModesNeedTheirAddon(t *testing.T) {
+	const installer = "resource \"gpuplan_addon\" \"x\" {\n  name = \"ack-ai-installer\"\n}\n"
+	const after = "\n  depends_on = [gpuplan_addon.x]"
+	for name, test := range map[string]struct {
+		mode, config, pool string
+		addons             []string
+		says               string
+	}{
+		"computing power":  {"core_mem", "", "", nil, "Mode core_mem needs the add-on ack-ai-installer, which cluster " + acctest.ClusterID + " lacks (Alibaba Cloud: allocate computing power by scheduling shared GPU): "},
+		"topology":         {"topology", "", "", nil, "Mode topology needs the add-on ack-ai-installer, which cluster " + acctest.ClusterID + " lacks (Alibaba Cloud: activate GPU topology-aware scheduling"},
+		"regular GPUs":     {"default", "", "", nil, ""},
+		"installed":        {"topology", "", "", []string{"ack-ai-installer"}, ""},
+		"another add-on":   {"topology", "", "", []string{"ack-arena"}, "name it in depends_on of the node pool"},
+		"of the same plan": {"core_mem", installer, after, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			acctest.StartCloud(t, func(o *acsfake.Options) {
+				o.State = &acsfake.State{Version: acsfake.StateVersion}
+				for _, addon := range test.addons {
+					o.State.Addons = append(o.State.Addons, &acsfake.AddonRecord{Name: addon, Version: "1.12.0", State: acs.AddonActive})
+				}
+			})
+			cli := acctest.StartCLI(t)
+			cli.Write(t, test.config+poolWith(fmt.Sprintf("mode = %q", test.mode)+test.pool))
+			said := acctest.Unwrapped(cli.Must(t, "plan"))
+			assert.Equal(t, test.says != "", strings.Contains(said, "Mode lacks its add-on"), said)
+			assert.Contains(t, said, test.says)
 		})
 	}
 }

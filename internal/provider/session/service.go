@@ -96,6 +96,15 @@ func (s *Session) Addon(ctx context.Context, name string) (*acs.AddonInstance, e
 	})
 }
 
+// KeepsAddon reports whether the cluster has an add-on once the plan is carried out, as far as the walk has come, with the
+// errors of [Session.Addons].
+func (s *Session) KeepsAddon(ctx context.Context, name string) (bool, error) {
+	if stays, known := s.Ledger.Program(name); known {
+		return stays, nil
+	}
+	return s.HasAddon(ctx, name)
+}
+
 // AddonVersion returns the version of an add-on that the cluster has once the plan is carried out, "" where it has none
 // then or nobody can tell. A plan of the add-on counts once the walk has come to it; what refers to the add-on, or names it
 // in depends_on, comes after it. The errors are those of [Session.Addons].

@@ -9,14 +9,16 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gates"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
-// Check refuses a mode that the region does not offer, or for which the cluster or an add-on is too old that it has
-// once the plan is carried out, as far as the walk has come, at the attribute mode of a pool.
+// Check refuses a mode that the region or the kind of cluster does not offer, or for which the cluster or an add-on is too
+// old, and warns of an add-on that the mode needs and the cluster lacks, as they are once the plan is carried out, as far
+// as the walk has come. Its findings are at the attribute mode of a pool.
 func Check(ctx context.Context, s *session.Session, mode string, instanceTypes []string) (diags diag.Diagnostics) {
 	at := path.Root("mode")
 	diags.Append(checkRegion(s.Region, mode)...)
@@ -30,9 +32,9 @@ func Check(ctx context.Context, s *session.Session, mode string, instanceTypes [
 	if err != nil {
 		return diags // the apply will tell
 	}
-	if mode == "core_mem" && cluster.Spec != "" && !strings.HasPrefix(cluster.Spec, "ack.pro.") {
+	if kind := notPro(cluster); mode == "core_mem" && kind != "" {
 		diags.AddAttributeError(at, "Mode needs an ACK Pro cluster", fmt.Sprintf(
-			"Mode core_mem works in ACK Pro clusters, and cluster %s is of the specification %s. Upgrade the cluster, or use mode share.", cluster.ID, cluster.Spec))
+			"Mode core_mem works in ACK Pro clusters, and cluster %s is %s. Migrate it to a Pro cluster, or use mode share.", cluster.ID, kind))
 	}
 	runs := map[string]string{gates.Kubernetes: cluster.Version}
 	for _, g := range catalog.Gates(mode) {
@@ -41,6 +43,11 @@ func Check(ctx context.Context, s *session.Session, mode string, instanceTypes [
 		}
 		if runs[g.Component], err = s.AddonVersion(ctx, g.Component); err != nil {
 			return diags
+		}
+		if has, err := s.KeepsAddon(ctx, g.Component); err == nil && !has && g.Required {
+			diags.AddAttributeWarning(at, "Mode lacks its add-on", fmt.Sprintf(
+				"Mode %s needs the add-on %s, which cluster %s lacks (%s): without it the nodes offer no GPUs, and jobs wait. Declare a gpuplan_addon of that name, and name it in depends_on of the node pool. "+
+					"Where device_plugins of a gpuplan_node_agent is true the node agent offers the GPUs, and the add-on is not needed.", mode, g.Component, cluster.ID, g.Source))
 		}
 	}
 	for _, g := range gates.Unmet(mode, runs) {
@@ -56,6 +63,21 @@ func Check(ctx context.Context, s *session.Session, mode string, instanceTypes [
 		}
 	}
 	return diags
+}
+
+// notPro says what a cluster is that is known to be no ACK Pro cluster, "" for others. Only managed clusters have a
+// specification, so that the type tells of those without.
+func notPro(cluster acs.Cluster) string {
+	switch {
+	case strings.HasPrefix(cluster.Spec, "ack.pro."):
+		return ""
+	case cluster.Spec != "":
+		return "of the specification " + cluster.Spec
+	case cluster.Type != "" && cluster.Type != acs.ManagedCluster:
+		return "of the type " + cluster.Type
+	default:
+		return ""
+	}
 }
 
 // withoutMIG is the first instance type of which the GPUs are known to have no MIG, and their model.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -67,7 +68,8 @@ func (s *Snapshot) GangStatus(key string) inventory.GangStatus {
 }
 
 // Find returns the keys of the gangs that a name stands for in a namespace: the gang
-// of that name, else the gang of the pod of that name, else the gangs of the job's pods.
+// of that name, else the gang of the pod of that name, else the gangs of the job's pods; the job may be one of the Jobs
+// that a JobSet is made of.
 func (s *Snapshot) Find(namespace, name string) []string {
 	if _, ok := s.gangs[namespace+"/"+name]; ok {
 		return []string{namespace + "/" + name}
@@ -81,7 +83,8 @@ func (s *Snapshot) Find(namespace, name string) []string {
 			if m.Pod.Name == name {
 				ofPod = append(ofPod, key)
 			}
-			if inventory.JobName(m.Pod) == name && !slices.Contains(ofJob, key) {
+			maker := metav1.GetControllerOfNoCopy(m.Pod)
+			if (inventory.JobName(m.Pod) == name || maker != nil && maker.Name == name) && !slices.Contains(ofJob, key) {
 				ofJob = append(ofJob, key)
 			}
 		}

@@ -61,7 +61,7 @@ func named(value string) bool { return value != "" && value != "false" }
 
 // JobName names the job that a pod belongs to, at worst the pod itself.
 func JobName(p *corev1.Pod) string {
-	for _, label := range []string{contract.JobNameLabel, contract.ArenaReleaseLabel} {
+	for _, label := range []string{contract.JobNameLabel, contract.ArenaReleaseLabel, contract.JobSetNameLabel} {
 		if name := p.Labels[label]; name != "" {
 			return name
 		}

@@ -303,6 +303,28 @@ func TestPodOfAJob(t *testing.T) {
 	assert.Contains(t, string(text(t, a.WriteFixes)), "Pod default/foreign-k4v9r runs.\n")
 }
 
+// A JobSet that says nothing of a gang, such as that of a TrainJob of others, is its pods, by its own name and by those of its Jobs.
+func TestPodsOfAJobSetThatIsNoGang(t *testing.T) {
+	c := newCluster(t)
+	c.node("v100-1", "v100", "topology")
+	yes := true
+	for _, pod := range []string{"theirs-node-0-0", "theirs-node-0-1"} {
+		c.job("default", pod, 1, map[string]int64{topologyGPUs: 1}, alone, func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "theirs-node-0", Controller: &yes}}
+			p.Labels = map[string]string{contract.JobSetNameLabel: "theirs"}
+		})
+		c.run("pod/default/" + pod)
+	}
+	for _, name := range []string{"theirs", "theirs-node-0"} {
+		answers := explain.Find(c.cache.Snapshot(), explain.Around{}, "default", name)
+		require.Len(t, answers, 2, name)
+		for _, a := range answers {
+			assert.Equal(t, explain.Running, a.State)
+			assert.Equal(t, "default/theirs", a.Owner)
+		}
+	}
+}
+
 // An answer for programs names whose reservation holds a gang back, and those that the gang waits
 // for that holds it, as long as they run.
 func TestReservations(t *testing.T) {

@@ -144,7 +144,7 @@ func TestAddonThatIsInstalled(t *testing.T) {
 func TestOlderAddonOfSomeoneElse(t *testing.T) {
 	const name, old, newer = "ack-ai-installer", "1.1.9", "1.12.0"
 	s := start(t, func(o *acsfake.Options) {
-		o.State = &acsfake.State{Version: acsfake.StateVersion, Addons: []*acsfake.AddonRecord{{Name: name, Version: old, State: acs.AddonActive}}}
+		o.State = &acsfake.State{Version: acsfake.StateVersion, Addons: []*acsfake.AddonRecord{{Name: name, Version: old, State: acs.AddonActive, Config: map[string]any{}}}}
 	})
 	runs := func(version string) resource.TestCheckFunc {
 		return func(*terraform.State) error {

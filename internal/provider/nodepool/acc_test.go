@@ -37,6 +37,23 @@ func at(steps ...string) tfjsonpath.Path {
 
 // The capacity is known in the first plan and is what the plan said after the apply;
 // the next refresh reads the nodes, which is no change.
+// A pool of no nodes is made, and has its mode when it gets some.
+func TestPoolThatIsEmptyAtFirst(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith("size = 0"))
+	cli.Must(t, "apply", "-auto-approve")
+	assert.Empty(t, cloud.NodeNames(t))
+	cli.Unchanged(t)
+	cli.Write(t, poolWith("size = 1"))
+	cli.Must(t, "apply", "-auto-approve")
+	nodes := cloud.ACS.Nodes()
+	if !assert.Len(t, nodes, 1) {
+		return
+	}
+	assert.Equal(t, "topology", nodes[0].Mode)
+}
+
 func TestPool(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	nodeCalled := func(name string) knownvalue.Check {
@@ -75,6 +92,7 @@ func TestPool(t *testing.T) {
 	change.Check = func(*terraform.State) error {
 		for _, n := range cloud.ACS.Nodes() {
 			assert.Equal(t, "vision", n.Labels["team"], n.Name)
+			assert.Equal(t, "topology", n.Mode, n.Name)
 		}
 		assert.Len(t, cloud.NodeNames(t), 3)
 		return nil

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -314,4 +315,18 @@ func TestResourceNamesAreTheContracts(t *testing.T) {
 		}
 	}
 	assert.Equal(t, contract.ResourceERDMA, ERDMAResource)
+}
+
+// The families that the document on eRDMA names have its devices, and newer ones.
+func TestERDMAFamilies(t *testing.T) {
+	for _, family := range []string{"gn8is", "ebmgn8is", "gn8v", "ebmgn8v", "ebmgn9g"} {
+		found := 0
+		for _, it := range InstanceTypes() {
+			if strings.HasPrefix(it.Name, "ecs."+family+".") {
+				found++
+				assert.Positive(t, it.ERDMADevices, it.Name)
+			}
+		}
+		assert.Positive(t, found, family)
+	}
 }

@@ -30,6 +30,9 @@ const (
 	arenaEnd   = "<!-- end of table -->\n"
 )
 
+// following is how long a log is followed, to see that it is.
+const following = 5 * time.Second
+
 // arenaStep is a command of arena and what comes of it: what it prints, in the end, and
 // what is said of it in the documentation.
 type arenaStep struct {
@@ -42,20 +45,20 @@ type arenaStep struct {
 // the provider wrote.
 var arenaSteps = []arenaStep{
 	{
-		command: `arena submit mpi --name=pytorch-topo-4-vgg16 --gpus=1 --workers=4 --gang --gputopology=true --image=registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1 "mpirun --allow-run-as-root -np 4 python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64"`,
+		command: `arena submit mpi --name=pytorch-topo-4-vgg16 --gpus=1 --workers=4 --gang --gputopology=true --image=registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1 "mpirun --allow-run-as-root -np "4" -bind-to none -map-by slot -x NCCL_DEBUG=INFO -x NCCL_SOCKET_IFNAME=eth0 -x LD_LIBRARY_PATH -x PATH --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca orte_keep_fqdn_hostnames t --mca btl ^openib python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64"`,
 		says:    []string{"The Job pytorch-topo-4-vgg16 has been submitted successfully"},
 		result:  "MPIJob `v1alpha1`; routed to the scheduler, one gang on four GPUs of one node joined by NVLink, and its launcher",
 	},
 	{command: "arena get pytorch-topo-4-vgg16 --type mpijob", says: []string{"Status:      RUNNING", "pytorch-topo-4-vgg16-launcher-", "pytorch-topo-4-vgg16-worker-3 "}, result: "`RUNNING`, the launcher and four workers with a GPU each"},
-	{command: "arena logs pytorch-topo-4-vgg16", says: []string{"This pod is simulated by gpuplan-local"}, result: "the launcher's log; on the local platform the lines that say that the pod is simulated"},
+	{command: "arena logs -f pytorch-topo-4-vgg16", says: []string{"This pod is simulated by gpuplan-local"}, result: "the launcher's log; on the local platform the lines that say that the pod is simulated"},
 	{
-		command: `arena submit mpi --name=pytorch-4-vgg16 --gpus=1 --workers=4 --image=registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1 "mpirun --allow-run-as-root -np 4 python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64"`,
+		command: `arena submit mpi --name=pytorch-4-vgg16 --gpus=1 --workers=4 --image=registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1 "mpirun --allow-run-as-root -np "4" -bind-to none -map-by slot -x NCCL_DEBUG=INFO -x NCCL_SOCKET_IFNAME=eth0 -x LD_LIBRARY_PATH -x PATH --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca orte_keep_fqdn_hostnames t --mca btl ^openib python /examples/pytorch_synthetic_benchmark.py --model=vgg16 --batch-size=64"`,
 		says:    []string{"The Job pytorch-4-vgg16 has been submitted successfully"},
 		result:  "the same without topology, on a node in mode `default`",
 	},
 	{command: "arena get pytorch-4-vgg16 --type mpijob", says: []string{"Status:      RUNNING", "pytorch-4-vgg16-worker-3 "}, result: "`RUNNING`"},
 	{
-		command: `arena submit pytorch --name=pytorch-mnist --workers=2 --gpus=1 --device=aliyun/erdma=1 --nproc-per-node=1 --env NCCL_DEBUG=INFO --clean-task-policy=None --working-dir=/root --image=kube-ai-registry.cn-shanghai.cr.aliyuncs.com/kube-ai/pytorch:mnist-example --image-pull-policy=Always --tensorboard --logdir=/workspace/logs "torchrun /workspace/arena/examples/pytorch/mnist/main.py --epochs 10000 --backend nccl"`,
+		command: `arena submit pytorch --name=pytorch-mnist --workers=2 --gpus=1 --device=aliyun/erdma=1 --nproc-per-node=1 --env NCCL_NET_GDR_LEVEL=1 --env NCCL_P2P_LEVEL=5 --env NCCL_DEBUG=INFO --env NCCL_SOCKET_IFNAME=eth0 --env NCCL_ALGO=Ring --clean-task-policy=None --working-dir=/root --image=kube-ai-registry.cn-shanghai.cr.aliyuncs.com/kube-ai/pytorch:mnist-example --image-pull-policy=Always --tensorboard --logdir=/workspace/logs "torchrun /workspace/arena/examples/pytorch/mnist/main.py --epochs 10000 --backend nccl --data /workspace --dir /workspace/logs"`,
 		says:    []string{"The Job pytorch-mnist has been submitted successfully"},
 		result:  "PyTorchJob `v1`: a master and a worker with a GPU and an eRDMA slot each, and TensorBoard",
 	},
@@ -181,8 +184,14 @@ func (a *arena) try(step arenaStep) bool {
 }
 
 func (a *arena) run(command string) string {
+	ctx := a.t.Context()
+	if strings.Contains(command, " -f ") { // it follows a log that does not end
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, following)
+		defer cancel()
+	}
 	// The shell splits the command as a person's does.
-	line := exec.CommandContext(a.t.Context(), "sh", "-c", strings.Replace(command, "arena ", `"$ARENA" -n "$ARENA_NAMESPACE" `, 1))
+	line := exec.CommandContext(ctx, "sh", "-c", strings.Replace(command, "arena ", `exec "$ARENA" -n "$ARENA_NAMESPACE" `, 1))
 	line.Env = append(os.Environ(), "ARENA="+a.program, "ARENA_NAMESPACE="+a.namespace, "HOME="+a.home, "KUBECONFIG="+cluster.kubeconfig,
 		"PATH="+a.home+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	output, err := line.CombinedOutput()

@@ -57,7 +57,7 @@ func (k *kubeconfig) Schema(_ context.Context, _ ephemeral.SchemaRequest, resp *
 	}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "Access to the Kubernetes API of the ACK cluster that the provider is configured for, which ends by itself. It is in no state and in no plan file. " +
-			"It has the rights that the access key's user has in the cluster. Terraform 1.10 or OpenTofu 1.11.\n\n" +
+			"It has the rights that the access key's user has in the cluster.\n\n" +
 			"Each plan and each apply gets one of its own: `duration` has to be as long as the longest of them.",
 		Attributes: map[string]schema.Attribute{
 			"duration": schema.StringAttribute{

@@ -42,7 +42,7 @@ func nodeAttributes() map[string]schema.Attribute {
 		"pool":          computed("Name of its node pool, or ACK's ID of a pool that is not this provider's; null for a node of no pool."),
 		"instance_type": computed("Its instance type; null when no label says it."),
 		"zone":          computed("Its zone; null when no label says it."),
-		"mode":          computed("How it offers its GPUs: `default`, `topology`, `share`, `cgpu`, `core_mem`, `mps` or `mig`."),
+		"mode":          computed("How it offers its GPUs: `default`, `topology`, `share`, `cgpu`, `core_mem`, `mps`, `mig` or `disabled`."),
 		"ready":         flag("Whether its kubelet says that it is ready."),
 		"schedulable":   flag("Whether it takes new pods that tolerate its `taints`: `false` while it is cordoned."),
 		"taints":        list("Taints that keep pods away, `KEY=VALUE:EFFECT`. Those of a node that has only just joined, which go by themselves, are left out."),

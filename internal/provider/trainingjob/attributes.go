@@ -59,10 +59,10 @@ var identityAttributes = []jobAttribute{
 	{
 		name: "framework",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator, `v2beta1` of the MPI operator where the cluster serves that and not `v1`, or `v1alpha1` where it serves no other or arena is to know the job (`arena_compatible`); " +
+			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator (tests run with 1.9), `v2beta1` of the MPI operator (0.5 or later; tests run with 0.7) where the cluster serves that and not `v1`, or `v1alpha1` where it serves no other or arena is to know the job (`arena_compatible`); " +
 				"`batch` makes an indexed Job of Kubernetes with the role `worker`, which needs no operator: each replica finds its number in `JOB_COMPLETION_INDEX`; " +
-				"`jobset` makes a JobSet (`jobset.x-k8s.io/v1alpha2`, JobSet 0.6 or later) with roles of any name, each an indexed Job whose replicas find their number in the same way, and each other as `NAME-ROLE-0-INDEX.NAME`; " +
-				"`trainjob` makes a TrainJob (`trainer.kubeflow.org/v1alpha1`, Kubeflow Trainer 2.1 or later), which becomes a JobSet: all that is said of `jobset` holds for it. What it runs is in a TrainingRuntime of its name, which goes with it.",
+				"`jobset` makes a JobSet (`jobset.x-k8s.io/v1alpha2`, JobSet 0.6 or later; tests run with 0.10) with roles of any name, each an indexed Job whose replicas find their number in the same way, and each other as `NAME-ROLE-0-INDEX.NAME`; " +
+				"`trainjob` makes a TrainJob (`trainer.kubeflow.org/v1alpha1`, Kubeflow Trainer 2.1 or later; tests run with 2.1), which becomes a JobSet: all that is said of `jobset` holds for it. What it runs is in a TrainingRuntime of its name, which goes with it.",
 			Required:   true,
 			Validators: []validator.String{oneOf(job.Frameworks())},
 		},
@@ -204,7 +204,7 @@ var placementAttributes = []jobAttribute{
 
 // sharedByDefault is the default of the host's namespaces.
 const sharedByDefault = "Default: `true` for a new MPI job in mode `topology` with several workers, as `arena submit mpi --gputopology` has it, because NCCL uses NVLink between pods of one node only where they share the " +
-	"IPC, PID and network namespaces of the host; `false` for any other job, and the plan warns of NVLink rings between pods that do not. A job that exists keeps what it has. " +
+	"IPC, PID and network namespaces of the host; `false` for any other job, and the plan warns of NVLink rings between pods that do not. Where the cluster serves MPIJobs as `v2beta1` alone the plan refuses `host_network` for workers without a command: they run sshd on port 22, which is the node's own. Set the three to `false` there, or give the workers a command that runs sshd on another port. A job that exists keeps what it has. " +
 	"Namespaces that enforce the Pod Security Standards refuse pods with it."
 
 // podAttributes are about the pods themselves.
@@ -281,7 +281,7 @@ var podAttributes = []jobAttribute{
 	{
 		name: "port",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "TCP port on which the master of a PyTorch job listens, default 23456. With `host_network` the workers of a job with a master declare the next one; give jobs that share nodes ports of their own.",
+			MarkdownDescription: "TCP port on which the master of a PyTorch job listens, from 1 to 65534, default 23456. With `host_network` the workers of a job with a master declare the next one; give jobs that share nodes ports of their own.",
 			Optional:            true,
 			Validators:          []validator.Int32{int32validator.Between(1, 65534)},
 		},
@@ -412,7 +412,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "active_deadline_seconds",
 		schema: schema.Int64Attribute{
-			MarkdownDescription: "After how many seconds a job that still runs has failed; with `jobset` and `trainjob` since it has last started, and another deadline needs a new job.",
+			MarkdownDescription: "After how many seconds, at most 2147483647, a job that still runs has failed; with `jobset` and `trainjob` since it has last started, and another deadline needs a new job.",
 			Optional:            true, Validators: []validator.Int64{int64validator.Between(1, math.MaxInt32)},
 		},
 		property: says(deadlines, func(m *model) *types.Int64 { return &m.ActiveDeadlineSeconds }, func(s *job.Spec) **int64 { return &s.ActiveDeadlineSeconds }),

@@ -1,6 +1,7 @@
 package trainingjob
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -61,8 +62,9 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 	{
 		name: "replicas",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "Number of replicas, default 1. There is one master, and one launcher. Where the plan sees the cluster, it also refuses a launcher that has no room beside the workers (\"Launcher does not fit\").",
-			Optional:            true,
+			MarkdownDescription: fmt.Sprintf("Number of replicas, default 1; all roles together have at most %d. ", job.MaxReplicas) +
+				"There is one master, and one launcher. Where the plan sees the cluster, it also refuses a launcher that has no room beside the workers (\"Launcher does not fit\").",
+			Optional: true,
 		},
 		property: says(replicaCounts, func(m *roleModel) *types.Int32 { return &m.Replicas }, func(r *job.Role) *int32 { return &r.Replicas }),
 		places:   true,
@@ -80,7 +82,7 @@ var roleAttributes = []attribute[roleModel, job.Role]{
 	{
 		name: "gpus",
 		schema: schema.Int64Attribute{
-			MarkdownDescription: "Whole GPUs of each replica. In mode `shared`: the number of GPUs that `memory_gib` is spread over evenly.",
+			MarkdownDescription: fmt.Sprintf("Whole GPUs of each replica, at most %d. ", job.MaxGPUs) + "In mode `shared`: the number of GPUs that `memory_gib` is spread over evenly.",
 			Optional:            true,
 		},
 		property: count(func(m *roleModel) *types.Int64 { return &m.GPUs }, func(r *job.Role) *int64 { return &r.GPUs }),

@@ -15,7 +15,7 @@ const description = "A distributed training job: a PyTorchJob or an MPIJob of th
 	"Give the job the capacity of the pools it may use, `pools = [gpuplan_node_pool.NAME.capacity]`: the check then works before the pool exists.\n\n" +
 	"A job runs to completion. When it has finished, or was cleaned up after it finished, a plan has nothing to do; change `triggers` to run it again. " +
 	"A job that vanished before it finished is created again. Most changes replace the job, because a running gang cannot change, and a new job is planned without what the old one holds, whatever its name; " +
-	"`suspend`, `arena_compatible`, the clean-up settings, `labels` and `annotations` change in place, and so do `backoff_limit` and `active_deadline_seconds` unless the job is a JobSet or a TrainJob.\n\n" +
+	"`suspend`, `arena_compatible`, `tensorboard`, the clean-up settings, `labels` and `annotations` change in place, and so do `backoff_limit` and `active_deadline_seconds` unless the job is a JobSet or a TrainJob.\n\n" +
 	"A plan counts on Terraform's usual order, in which the old job is deleted first; Terraform does not tell providers of another. With `create_before_destroy` the apply of a new " +
 	"`name` or `namespace` ends with \"inconsistent final plan\" before either job has changed, unless the new job has the same place beside the old one. Leave `pools` out of such a job " +
 	"(its place is then known after apply, beside the old one), or declare the new job as another resource and remove the old one afterwards."

@@ -44,11 +44,11 @@ output "setting" {
 				}),
 				"weight": knownvalue.Int64Exact(7), "setting": knownvalue.Int64Exact(100000),
 			}),
-			step("data \"gpuplan_addon\" \"x\" {\n  name = \"ack-ai-installer\"\n  version = \"1.11.0\"\n}\n"+outputs, map[string]knownvalue.Check{
+			step("data \"gpuplan_addon\" \"x\" {\n  name = \"ack-arena\"\n  version = \"0.15.4\"\n}\n"+outputs, map[string]knownvalue.Check{
 				"addon": knownvalue.ObjectPartial(map[string]knownvalue.Check{
-					"version": text("1.11.0"), "installed_version": knownvalue.Null(), "state": knownvalue.Null(),
+					"version": text("0.15.4"), "installed_version": knownvalue.Null(), "state": knownvalue.Null(),
 					"newer_versions": knownvalue.ListExact([]knownvalue.Check{knownvalue.ObjectExact(map[string]knownvalue.Check{
-						"version": text("1.12.0"), "minimum_cluster_version": text(""), "upgradable": knownvalue.Bool(true),
+						"version": text("0.15.5"), "minimum_cluster_version": text(""), "upgradable": knownvalue.Bool(true),
 					})}),
 				}),
 				"weight": knownvalue.Int64Exact(-1), "setting": knownvalue.Int64Exact(-1),

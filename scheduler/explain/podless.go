@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
@@ -29,11 +30,11 @@ type openJob struct {
 	said string
 }
 
-// openJobOf reads a job; ok is false when it is finished, or asks for no GPUs. parts are the Jobs that operators have
-// made.
+// openJobOf reads a job; ok is false when it is finished, or asks for no GPUs, as far as it says: what a TrainJob without
+// a JobSet asks for it does not. parts are the Jobs that operators have made.
 func openJobOf(object *unstructured.Unstructured, parts []unstructured.Unstructured) (job openJob, ok bool) {
 	spec, err := trainingjob.Parse(object)
-	if err != nil || spec.Members() == 0 {
+	if err != nil || spec.Members() == 0 && object.GetKind() != contract.TrainJobKind {
 		return openJob{}, false
 	}
 	status, err := trainingjob.StatusOf(object)

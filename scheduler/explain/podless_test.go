@@ -198,6 +198,31 @@ func TestTrainJobByItsJobSet(t *testing.T) {
 	other := bare.DeepCopy()
 	other.SetUID("other")
 	assert.Same(t, other, setOf(other, parts))
-	_, ok = openJobOf(other, parts)
-	assert.False(t, ok, "nobody knows what it runs")
+}
+
+// A TrainJob whose JobSet is refused is there all the same, and Kubeflow Trainer says why it has none.
+func TestTrainJobWithoutAJobSet(t *testing.T) {
+	server := kubetest.Start(t)
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	server.Put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": contract.TrainJobResource + "." + contract.TrainerGroup},
+		"spec": map[string]any{
+			"group": contract.TrainerGroup, "scope": "Namespaced", "names": map[string]any{"kind": contract.TrainJobKind, "plural": contract.TrainJobResource},
+			"versions": []any{map[string]any{"name": contract.TrainerVersion, "served": true, "storage": true}},
+		},
+	}})
+	_, bare := trainingjob.Split(jobObject(t, trainingjob.TrainJob, 1))
+	server.Put(bare)
+	live, err := client.Get(t.Context(), trainingjob.TrainJob.GVK(), "ns", "train")
+	require.NoError(t, err)
+	event := warning(contract.TrainJobKind, "train", live.GetUID(), 1, "TrainJob resources reconciliation failed: exceeded quota")
+	event.Reason = "TrainJobResourcesCreationFailed"
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&event)
+	require.NoError(t, err)
+	server.Put(&unstructured.Unstructured{Object: object})
+	around, err := ReadAround(t.Context(), client, "ns")
+	require.NoError(t, err)
+	assert.Equal(t, "TrainJob ns/train has no pods that ask for GPUs: TrainJobResourcesCreationFailed of TrainJob train: TrainJob resources reconciliation failed: exceeded quota.\n",
+		answersTo(t, around, "train"))
 }

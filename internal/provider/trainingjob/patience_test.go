@@ -27,6 +27,8 @@ func TestPatienceWithRefusals(t *testing.T) {
 		}
 	}
 	const forbidden = `Error creating: pods "j-worker-0" is forbidden: violates PodSecurity "baseline:latest"`
+	const tooSmall = `Error creating: forbidden: exceeded quota: q, requested: count/x=1,pods=1, used: count/x=0,pods=0, limited: count/x=0,pods=9`
+	const usedUp = `Error creating: forbidden: exceeded quota: q, requested: pods=1, used: pods=9, limited: pods=9`
 	roleOf := func(of string) *corev1.Event {
 		event := workers(of, born)
 		event.InvolvedObject.Kind, event.Message = "Job", "forbidden: no"
@@ -35,22 +37,28 @@ func TestPatienceWithRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
 		events  []*corev1.Event
 		pod     bool // a pod appears after them
+		jobs    bool // Jobs of a JobSet appear after them
 		givesUp bool
 		says    string
 	}{
-		"no pod can be created": {[]*corev1.Event{warning(uid, reasonFailedCreate, forbidden)}, false, true, forbidden},
+		"no pod can be created": {[]*corev1.Event{warning(uid, reasonFailedCreate, forbidden)}, false, false, true, forbidden},
 		"again and again": {[]*corev1.Event{
 			warning(uid, reasonFailedCreate, "for another reason"), warning(uid, reasonFailedCreate, forbidden), warning(uid, reasonFailedCreate, forbidden),
-		}, false, true, forbidden},
-		"a pod appears":                        {[]*corev1.Event{warning(uid, reasonFailedCreate, forbidden)}, true, false, ""},
-		"the quota is full":                    {[]*corev1.Event{warning(uid, reasonFailedCreate, "forbidden: exceeded quota: team")}, false, false, "forbidden: exceeded quota: team"},
-		"of another job":                       {[]*corev1.Event{warning("another", reasonFailedCreate, forbidden)}, false, false, ""},
-		"of the workers of an MPIJob v1alpha1": {[]*corev1.Event{workers("j-worker", born)}, false, true, "Create Pod j-worker-0 in StatefulSet j-worker failed"},
-		"of a role of a JobSet":                {[]*corev1.Event{roleOf("j-worker-0")}, false, true, "forbidden: no"},
-		"of a role of another one":             {[]*corev1.Event{roleOf("k-worker-0")}, false, false, ""},
-		"of workers before it was created":     {[]*corev1.Event{workers("j-worker", born-1)}, false, false, ""},
-		"of workers of another job":            {[]*corev1.Event{workers("k-worker", born)}, false, false, ""},
-		"another warning":                      {[]*corev1.Event{warning(uid, "PodGroupStuck", "slow")}, false, false, "slow"},
+		}, false, false, true, forbidden},
+		"a pod appears":                        {[]*corev1.Event{warning(uid, reasonFailedCreate, forbidden)}, true, false, false, ""},
+		"the quota is full":                    {[]*corev1.Event{warning(uid, reasonFailedCreate, "forbidden: exceeded quota: team")}, false, false, false, "forbidden: exceeded quota: team"},
+		"of another job":                       {[]*corev1.Event{warning("another", reasonFailedCreate, forbidden)}, false, false, false, ""},
+		"of the workers of an MPIJob v1alpha1": {[]*corev1.Event{workers("j-worker", born)}, false, false, true, "Create Pod j-worker-0 in StatefulSet j-worker failed"},
+		"of a role of a JobSet":                {[]*corev1.Event{roleOf("j-worker-0")}, false, false, true, "forbidden: no"},
+		"of a role of another one":             {[]*corev1.Event{roleOf("k-worker-0")}, false, false, false, ""},
+		"of workers before it was created":     {[]*corev1.Event{workers("j-worker", born-1)}, false, false, false, ""},
+		"of workers of another job":            {[]*corev1.Event{workers("k-worker", born)}, false, false, false, ""},
+		"a quota that is too small for it":     {[]*corev1.Event{warning(uid, reasonFailedCreate, tooSmall)}, false, false, true, tooSmall},
+		"a quota that others use":              {[]*corev1.Event{warning(uid, reasonFailedCreate, usedUp)}, false, false, false, usedUp},
+		"no JobSet of a TrainJob":              {[]*corev1.Event{warning(uid, reasonTrainJobFailed, forbidden)}, false, false, true, forbidden},
+		"no JobSet at first":                   {[]*corev1.Event{warning(uid, reasonTrainJobFailed, forbidden)}, false, true, false, "late news"},
+		"no service of a JobSet":               {[]*corev1.Event{warning(uid, reasonServiceFailed, forbidden)}, false, false, true, forbidden},
+		"another warning":                      {[]*corev1.Event{warning(uid, "PodGroupStuck", "slow")}, false, false, false, "slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,6 +70,10 @@ func TestPatienceWithRefusals(t *testing.T) {
 				}
 				if test.pod {
 					f.pod()
+				}
+				if test.jobs {
+					f.begin()
+					f.take(ctx, warning(uid, reasonTrainJobFailed, "late news"))
 				}
 				time.Sleep(patience - time.Nanosecond) // the clock is the test's own
 				assert.NoError(t, ctx.Err())

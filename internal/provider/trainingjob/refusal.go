@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-log/tflog"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -29,7 +31,7 @@ const patience = time.Minute
 var errRefused = errors.New("none of its pods can be created")
 
 // refusalFollower watches the warnings about a job, and about the workers' StatefulSet of an
-// MPIJob v1alpha1, the launcher's Job of an MPIJob v2beta1 or the Jobs of a JobSet, while someone waits for the job, because only they say why no pods can be created.
+// MPIJob v1alpha1, the launcher's Job of an MPIJob v2beta1, the JobSet of a TrainJob or the Jobs of a JobSet, while someone waits for the job, because only they say why no pods can be created.
 type refusalFollower struct {
 	client *kube.Client
 	spec   job.Spec
@@ -41,10 +43,12 @@ type refusalFollower struct {
 	// giveUp ends the wait.
 	giveUp context.CancelCauseFunc
 
-	mu      sync.Mutex
-	last    string
-	limit   *time.Timer
-	created bool
+	mu    sync.Mutex
+	last  string
+	limit *time.Timer
+	// created means that there are pods, begun that there are Jobs of a JobSet, so that what kept these from being
+	// made is over.
+	created, begun bool
 }
 
 // maker is an object that makes pods of a job.
@@ -62,6 +66,9 @@ func refusalsOf(client *kube.Client, spec job.Spec, live *unstructured.Unstructu
 	for _, name := range spec.Children() {
 		f.makers = append(f.makers, maker{contract.BatchJobKind, name})
 	}
+	if spec.Framework == job.TrainJob {
+		f.makers = append(f.makers, maker{contract.JobSetKind, spec.Name})
+	}
 	return f
 }
 
@@ -71,7 +78,23 @@ func (f *refusalFollower) run(ctx context.Context) {
 	for _, m := range f.makers {
 		done.Go(func() { f.watch(ctx, fields.Set{"involvedObject.kind": m.kind, "involvedObject.name": m.name}) })
 	}
+	if f.spec.Framework.AsJobSet() {
+		done.Go(func() { f.watchJobs(ctx) })
+	}
 	done.Wait()
+}
+
+// watchJobs watches the Jobs that a JobSet becomes.
+func (f *refusalFollower) watchJobs(ctx context.Context) {
+	changes, err := f.client.Typed.BatchV1().Jobs(f.spec.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: podLabels(f.spec).String()})
+	if err != nil {
+		return // the pods are watched, too
+	}
+	each(ctx, changes, func(_ context.Context, made *batchv1.Job) {
+		if made.DeletionTimestamp == nil {
+			f.begin()
+		}
+	})
 }
 
 func (f *refusalFollower) watch(ctx context.Context, about fields.Set) {
@@ -100,18 +123,55 @@ func (f *refusalFollower) take(ctx context.Context, event *corev1.Event) {
 	}
 	f.last = event.Message
 	tflog.Info(ctx, "the job's operator warns", map[string]any{"job": f.spec.ID(), "reason": event.Reason, "message": event.Message})
-	failed := slices.Contains([]string{reasonFailedCreate, reasonSetFailedCreate, reasonMPIFailed}, event.Reason)
-	if failed && f.limit == nil && !f.created && !strings.Contains(event.Message, "exceeded quota") {
+	failed := slices.Contains([]string{reasonFailedCreate, reasonSetFailedCreate, reasonMPIFailed}, event.Reason) ||
+		!f.begun && slices.Contains([]string{reasonTrainJobFailed, reasonServiceFailed}, event.Reason)
+	if failed && f.limit == nil && !f.created && !mayPass(event.Message) {
 		f.limit = time.AfterFunc(patience, f.end)
 	}
 }
 
+// quotaExceeded begins what the API server says of a ResourceQuota that is used up.
+const quotaExceeded = "exceeded quota: "
+
+// mayPass reports whether a refusal may be over without anybody's doing: a ResourceQuota is used up, whose limits leave
+// room for what is asked once others have gone.
+func mayPass(refusal string) bool {
+	_, text, exceeded := strings.Cut(refusal, quotaExceeded)
+	if !exceeded {
+		return false
+	}
+	requested, limits := amounts(text, "requested: "), amounts(text, "limited: ")
+	for name, limit := range limits {
+		if asked, known := requested[name]; known && asked.Cmp(limit) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// amounts are those in the API server's text after a word, as in "requested: pods=1,cpu=2, used: pods=3".
+func amounts(text, after string) map[string]resource.Quantity {
+	_, text, _ = strings.Cut(text, after)
+	text, _, _ = strings.Cut(text, ", ")
+	found := map[string]resource.Quantity{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, amount, _ := strings.Cut(part, "=")
+		if quantity, err := resource.ParseQuantity(strings.TrimSpace(amount)); err == nil {
+			found[name] = quantity
+		}
+	}
+	return found
+}
+
 // The reasons of events about a pod that cannot be created: the training operator's, that of the
 // controllers of StatefulSets and Jobs, and the MPI operator's, which has the same for a launcher that has failed.
+// Before there are Jobs of which pods could be made: Kubeflow Trainer's about a JobSet, and JobSet's about its service.
 const (
 	reasonFailedCreate    = "FailedCreatePod"
 	reasonSetFailedCreate = "FailedCreate"
 	reasonMPIFailed       = "MPIJobFailed"
+	reasonTrainJobFailed  = "TrainJobResourcesCreationFailed"
+	reasonServiceFailed   = "HeadlessServiceCreationFailed"
 )
 
 // end ends the wait, unless a pod was created meanwhile.
@@ -128,6 +188,20 @@ func (f *refusalFollower) pod() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.created, f.last = true, ""
+}
+
+// begin notes that a JobSet has Jobs. What was said before of those that could not be made is over.
+func (f *refusalFollower) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.begun {
+		return
+	}
+	f.begun, f.last = true, ""
+	if f.limit != nil {
+		f.limit.Stop()
+		f.limit = nil
+	}
 }
 
 // refused reports whether the operator has tried to create a pod and no pod was created.

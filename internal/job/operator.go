@@ -113,6 +113,24 @@ func (f Framework) Kinds() []schema.GroupVersionKind {
 	return []schema.GroupVersionKind{f.GVK()}
 }
 
+// Resources returns the resources that are written for the framework's jobs.
+func (f Framework) Resources() []schema.GroupResource {
+	switch f {
+	case MPI:
+		return []schema.GroupResource{{Group: contract.KubeflowGroup, Resource: contract.MPIJobResource}}
+	case Batch:
+		return []schema.GroupResource{{Group: batchv1.GroupName, Resource: contract.BatchJobResource}}
+	case JobSet:
+		return []schema.GroupResource{{Group: contract.JobSetGroup, Resource: contract.JobSetResource}}
+	case TrainJob:
+		return []schema.GroupResource{
+			{Group: contract.TrainerGroup, Resource: contract.TrainJobResource},
+			{Group: contract.TrainerGroup, Resource: contract.TrainingRuntimeResource},
+		}
+	}
+	return []schema.GroupResource{{Group: contract.KubeflowGroup, Resource: contract.PyTorchJobResource}}
+}
+
 // GVK returns the kind of object that the job is.
 func (s Spec) GVK() schema.GroupVersionKind {
 	kind := s.Framework.GVK()

@@ -150,6 +150,29 @@ func TestServedFollowsTheServer(t *testing.T) {
 	assert.ErrorIs(t, err, kube.ErrNotServed, "it has gone since discovery")
 }
 
+// Who has just created a CRD waits until what it defines is served, and nobody waits for one that is not there.
+func TestAwaitServed(t *testing.T) {
+	server, client, ctx := start(t)
+	resource := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	require.NoError(t, client.AwaitServed(ctx, resource))
+
+	early := widgetCRD()
+	unstructured.RemoveNestedField(early.Object, "spec", "versions") // the server serves what it has a version of
+	server.Put(early)
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	err := client.AwaitServed(short, resource)
+	require.ErrorContains(t, err, "the cluster has the CRD widgets.example.com, and does not serve what that defines")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+
+	ended := make(chan error)
+	go func() { ended <- client.AwaitServed(ctx, resource) }()
+	server.Put(widgetCRD())
+	require.NoError(t, <-ended)
+	_, err = client.Get(ctx, widgets, "default", "absent")
+	assert.True(t, kube.IsNotFound(err), "%v", err)
+}
+
 // Who believes asks once for what is not served, within the time, and sees at once what is.
 func TestBelieving(t *testing.T) {
 	server, client, ctx := start(t)

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/restmapper"
@@ -70,6 +71,30 @@ func (c *Client) Serves(gvk schema.GroupVersionKind) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// AwaitServed waits until the server serves a resource of which there is a CRD: it does not at once after that was
+// created. It does not wait where there is none, as far as the user may see.
+func (c *Client) AwaitServed(ctx context.Context, resource schema.GroupResource) error {
+	serves := func(context.Context) (bool, error) {
+		_, err := c.served.mapper.KindFor(resource.WithVersion(""))
+		if meta.IsNoMatchError(err) {
+			c.served.renew(time.Now())
+			_, err = c.served.mapper.KindFor(resource.WithVersion(""))
+		}
+		return err == nil, nil // whoever uses it hears what else is wrong
+	}
+	if served, _ := serves(ctx); served {
+		return nil
+	}
+	crd, err := c.Get(ctx, crdKind, "", resource.String())
+	if err != nil || crd.GetDeletionTimestamp() != nil {
+		return nil //nolint:nilerr // nothing is to come, or nobody knows
+	}
+	if err := wait.PollUntilContextCancel(ctx, discoveryPoll, true, serves); err != nil { // which cannot be watched
+		return fmt.Errorf("the cluster has the CRD %[1]s, and does not serve what that defines: `kubectl describe crd %[1]s` says why (%[2]w)", resource, err)
+	}
+	return nil
 }
 
 // mapping finds the resource of a kind, and asks the server again before it says

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -26,12 +25,9 @@ import (
 // limits hold unless the user sets others; create and update wait for the kind to be installed.
 var limits = lifecycle.Limits{Create: 5 * time.Minute, Update: 5 * time.Minute, Delete: 5 * time.Minute}
 
-// discoveryPoll is the time between two questions whether an established kind is served.
-const discoveryPoll = 100 * time.Millisecond
-
 var (
 	crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
-	crdName = contract.QuotaTreeResource + "." + contract.QuotaTreeGroup
+	crd     = schema.GroupResource{Group: contract.QuotaTreeGroup, Resource: contract.QuotaTreeResource}
 )
 
 func (r *tree) add(ctx context.Context, of tfsdk.State, m *model) (exists bool, diags diag.Diagnostics) {
@@ -195,14 +191,11 @@ func waitServed(ctx context.Context, client *kube.Client) error {
 	progress := func(status string) {
 		tflog.Info(ctx, "waiting for the kind "+kind.Kind, map[string]any{"status": status})
 	}
-	_, err = client.WaitFor(ctx, crdKind, "", crdName, func(*unstructured.Unstructured) (bool, string, error) {
+	_, err = client.WaitFor(ctx, crdKind, "", crd.String(), func(*unstructured.Unstructured) (bool, string, error) {
 		return true, "created", nil
 	}, progress)
-	if err == nil { // discovery lists it a moment later, which cannot be watched
-		err = wait.PollUntilContextCancel(ctx, discoveryPoll, true, func(ctx context.Context) (bool, error) {
-			_, served, err := client.Served(ctx, kind.Group, kind.Kind)
-			return served, err
-		})
+	if err == nil {
+		err = client.AwaitServed(ctx, crd)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("the kind %s is not installed. A gpuplan_scheduler installs it: add one, and name it in depends_on of the quota tree "+

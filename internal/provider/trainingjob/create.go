@@ -38,6 +38,9 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		return false, diags
 	}
 	client, err := r.Session.Kube()
+	if err == nil {
+		err = awaitServed(ctx, client, spec.Framework)
+	}
 	if err == nil && spec.Queue {
 		err = needQueue(ctx, client)
 	}
@@ -104,6 +107,17 @@ func operatorMissing(ctx context.Context, client *kube.Client, framework job.Fra
 			gvk.Kind, version, gvk.Group, gvk.Version, framework.Runner())
 	}
 	return fmt.Errorf("the cluster serves no %s: install %s", gvk.Kind, framework.Runner())
+}
+
+// awaitServed waits until the server serves the framework's kinds, whose CRDs the same apply may have created a moment
+// ago. Without CRDs it does not wait.
+func awaitServed(ctx context.Context, client *kube.Client, framework job.Framework) error {
+	for _, resource := range framework.Resources() {
+		if err := client.AwaitServed(ctx, resource); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // needQueue refuses to queue a job where nobody would ever let it start.

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -115,6 +116,19 @@ func Join(obj, runtime *unstructured.Unstructured) {
 	}
 }
 
+// JoinSet gives a TrainJob what the JobSet that it has become runs. Of a JobSet that is not suspended Kubeflow Trainer
+// changes nothing, whatever becomes of the runtime. It reports false for a JobSet that is not the TrainJob's.
+func JoinSet(obj, set *unstructured.Unstructured) bool {
+	maker := PartOf(set)
+	spec, found, _ := unstructured.NestedMap(set.Object, "spec")
+	if !found || maker == nil || maker.UID != obj.GetUID() || set.GetDeletionTimestamp() != nil {
+		return false
+	}
+	delete(spec, "suspend")
+	obj.Object[trainJobTemplate] = map[string]any{"spec": spec}
+	return true
+}
+
 // Split parts a job into the objects that it is in the cluster, in the order in which they are created: the runtime of a
 // TrainJob and itself, any other job alone.
 func Split(obj *unstructured.Unstructured) (runtime, bare *unstructured.Unstructured) {
@@ -135,6 +149,13 @@ func Split(obj *unstructured.Unstructured) (runtime, bare *unstructured.Unstruct
 	runtime.SetLabels(labels)
 	return runtime, bare
 }
+
+// runtimeFirst is how Kubeflow Trainer refuses a TrainJob without its runtime
+// (pkg/runtime/core/trainingruntime.go of its version 2).
+const runtimeFirst = "must be created before the TrainJob is created"
+
+// MissesRuntime reports whether a TrainJob was refused because Kubeflow Trainer does not see its runtime.
+func MissesRuntime(err error) bool { return err != nil && strings.Contains(err.Error(), runtimeFirst) }
 
 // OwnsRuntime reports whether a TrainingRuntime of the job's name is of its making: it belongs to the TrainJob, or an
 // apply of this configuration that was cut off has left it. Without [Spec.Owner] that is taken for one of any configuration.

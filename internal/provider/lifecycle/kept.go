@@ -23,6 +23,8 @@ type Kept struct {
 	Stamp string `json:"stamp,omitempty"`
 	// Ended are the first and last indexes of pods that a training job makes no more, as it was seen last.
 	Ended [][2]int `json:"ended,omitempty"`
+	// Runtime is what has become of the TrainingRuntime of a TrainJob that runs on, "" where nothing has.
+	Runtime string `json:"runtime,omitempty"`
 }
 
 // UIDs are those of objects, by their names: they tell an object from another one that has its name by now.

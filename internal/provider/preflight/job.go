@@ -139,18 +139,11 @@ func onTensorBoard(spec job.Spec) []kube.Right {
 var configMapVerbs = []string{"get", "create", "patch", "delete"}
 
 // onJobs are rights on jobs of the framework in the job's namespace.
-func onJobs(spec job.Spec, verbs ...string) []kube.Right {
-	switch spec.Framework {
-	case job.MPI:
-		return inNamespace(spec, contract.KubeflowGroup, contract.MPIJobResource, verbs)
-	case job.Batch:
-		return inNamespace(spec, batchv1.GroupName, contract.BatchJobResource, verbs)
-	case job.TrainJob:
-		return slices.Concat(inNamespace(spec, contract.TrainerGroup, contract.TrainJobResource, verbs), inNamespace(spec, contract.TrainerGroup, contract.TrainingRuntimeResource, verbs))
-	case job.JobSet:
-		return inNamespace(spec, contract.JobSetGroup, contract.JobSetResource, verbs)
+func onJobs(spec job.Spec, verbs ...string) (needed []kube.Right) {
+	for _, r := range spec.Framework.Resources() {
+		needed = append(needed, inNamespace(spec, r.Group, r.Resource, verbs)...)
 	}
-	return inNamespace(spec, contract.KubeflowGroup, contract.PyTorchJobResource, verbs)
+	return needed
 }
 
 // onCore are rights on a resource of Kubernetes' own in the job's namespace.
@@ -364,7 +357,7 @@ func (c *check) job() {
 	}
 	create := func(obj *unstructured.Unstructured) {
 		_, err := c.TryCreate(c.ctx, obj)
-		if err != nil && strings.Contains(err.Error(), runtimeFirst) {
+		if job.MissesRuntime(err) {
 			return // the apply creates the runtime before
 		}
 		c.refused(itself, "create "+obj.GetKind()+" "+c.spec.ID(), err)
@@ -375,10 +368,6 @@ func (c *check) job() {
 	}
 	create(bare)
 }
-
-// runtimeFirst is how Kubeflow Trainer refuses a TrainJob without its runtime
-// (pkg/runtime/core/trainingruntime.go of its version 2).
-const runtimeFirst = "must be created before the TrainJob is created"
 
 // pods asks the server whether it would create a pod of each role, and what it would add.
 func (c *check) pods() {

@@ -62,7 +62,7 @@ var identityAttributes = []jobAttribute{
 			MarkdownDescription: "`pytorch` makes a PyTorchJob with the roles `master` and `worker`, `mpi` an MPIJob with the roles `launcher` and `worker`, in version `v1` of the training operator (tests run with 1.9), `v2beta1` of the MPI operator (0.5 or later; tests run with 0.7) where the cluster serves that and not `v1`, or `v1alpha1` where it serves no other or arena is to know the job (`arena_compatible`); " +
 				"`batch` makes an indexed Job of Kubernetes with the role `worker`, which needs no operator: each replica finds its number in `JOB_COMPLETION_INDEX`; " +
 				"`jobset` makes a JobSet (`jobset.x-k8s.io/v1alpha2`, JobSet 0.6 or later; tests run with 0.10) with roles of any name, each an indexed Job whose replicas find their number in the same way, and each other as `NAME-ROLE-0-INDEX.NAME`; " +
-				"`trainjob` makes a TrainJob (`trainer.kubeflow.org/v1alpha1`, Kubeflow Trainer 2.1 or later; tests run with 2.1), which becomes a JobSet: all that is said of `jobset` holds for it. What it runs is in a TrainingRuntime of its name, which goes with it.",
+				"`trainjob` makes a TrainJob (`trainer.kubeflow.org/v1alpha1`, Kubeflow Trainer 2.1 or later; tests run with 2.1), which becomes a JobSet: all that is said of `jobset` holds for it. What it runs is in a TrainingRuntime of its name, which goes with it; what someone changes of that while the job runs, the next apply writes as it was.",
 			Required:   true,
 			Validators: []validator.String{oneOf(job.Frameworks())},
 		},
@@ -348,7 +348,7 @@ var runAttributes = []jobAttribute{
 		name: "wait_for",
 		schema: schema.StringAttribute{
 			MarkdownDescription: "What create waits for: `running` (default), when every replica runs, or of a gang with a `minimum` the members that the plan has placed, and at least the minimum; `succeeded`; or `none`. " +
-				"A job that fails, that is deleted meanwhile or of which no pod can be created is an error; that of a job that fails has the last lines of the log of the pod that failed first, where the kubeconfig's user may `get` `pods/log`. " +
+				"A job that fails, that is deleted meanwhile or of which within a minute no pod can be created is an error (not where a ResourceQuota refuses them that has room for them once others have gone); that of a job that fails has the last lines of the log of the pod that failed first, where the kubeconfig's user may `get` `pods/log`. " +
 				"They are shown, and no state has them: what a program writes into its log, whoever sees the output of the apply can read. A wait that is interrupted or takes longer than `timeouts.create` is a warning: " +
 				"an error would make Terraform delete the job with the next apply, which goes on instead. What must not start before the job has come so far is held back by a postcondition of the job, such as `self.status == \"Succeeded\"`.",
 			Optional:   true,

@@ -98,6 +98,9 @@ func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp
 		if absent(err) {
 			continue
 		}
+		if err == nil && framework == job.TrainJob && !job.Whole(obj) {
+			err = joinSet(ctx, client, obj) // its runtime is not ours
+		}
 		if refused = err; err == nil {
 			resp.Diagnostics.Append(d.fill(ctx, &m, obj)...)
 		}

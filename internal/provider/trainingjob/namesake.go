@@ -149,7 +149,11 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 		if err == nil {
 			live, err = settled(ctx, client, live)
 		}
-		if absent(err) || apierrors.IsForbidden(err) || err == nil && r.apart(live, spec) {
+		if framework == job.TrainJob && kube.IsNotFound(err) {
+			err = r.clearRuntime(ctx, client, spec)
+			live = nil
+		}
+		if absent(err) || apierrors.IsForbidden(err) || err == nil && (live == nil || r.apart(live, spec)) {
 			continue // who may not look at a kind has nothing of it
 		}
 		if err == nil {
@@ -167,6 +171,17 @@ func (r *trainingJob) clearName(ctx context.Context, client *kube.Client, spec j
 		}
 	}
 	return nil
+}
+
+// clearRuntime removes the runtime that an apply of this configuration has left which did not come to the TrainJob. One
+// that belongs to a TrainJob goes with that, and one that others refer to stays.
+func (r *trainingJob) clearRuntime(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	spec.Owner = r.Session.Owner
+	left, err := client.Get(ctx, job.RuntimeGVK(), spec.Namespace, spec.Name)
+	if err != nil || len(left.GetOwnerReferences()) > 0 || usedByOthers(ctx, client, spec) != nil {
+		return err
+	}
+	return removeRuntime(ctx, client, spec)
 }
 
 // podFindings names a pod of someone else that has the name of one of the job's: the

@@ -124,6 +124,14 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		plan.Status = types.StringUnknown() // for the stamp alone there would be no update
 		resp.Diagnostics.Append(r.TakesOver(&state, old.ID())...)
 	}
+	if state.kept.Runtime != "" {
+		plan.Status = types.StringUnknown()
+		if !r.Session.Ledger.Applying() {
+			resp.Diagnostics.AddWarning("TrainingRuntime "+state.kept.Runtime, fmt.Sprintf(
+				"TrainingRuntime %s, which says what the pods of this job are, %s. The pods run on as they are, and the apply writes the runtime as it was: without it Kubeflow Trainer could not suspend the job, nor make it again.",
+				old.ID(), state.kept.Runtime))
+		}
+	}
 	var starts preflight.Answer
 	switch {
 	case state.resumes(old, wanted):

@@ -81,8 +81,8 @@ func changeFindings(ctx context.Context, client *kube.Client, state model, live 
 	if err == nil {
 		err = client.TryApply(ctx, bare, takes...)
 	}
-	if owned := (*kube.ConflictError)(nil); errors.As(err, &owned) {
-		return findings // the apply may take these fields over
+	if owned := (*kube.ConflictError)(nil); errors.As(err, &owned) || job.MissesRuntime(err) {
+		return findings // the apply may take these fields over, or writes the runtime before
 	}
 	return append(findings, preflight.Refusal(after, err)...)
 }

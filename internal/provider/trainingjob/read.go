@@ -38,7 +38,7 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	obj, err := find(ctx, client, job.Framework(m.Framework.ValueString()), m.Namespace.ValueString(), m.Name.ValueString())
 	gone := absent(err) || err == nil && m.kept.UIDs.Other(obj) && !r.again(ctx, of, *m, obj)
 	if gone {
-		m.kept.Stamp = "" // nothing is left that carries it
+		m.kept.Stamp, m.kept.Runtime = "", "" // nothing is left that carries it
 	}
 	switch {
 	case gone && finished(*m):
@@ -54,6 +54,13 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	}
 	m.kept.UIDs, m.kept.Ended = lifecycle.UIDsOf(obj), job.Ended(obj)
 	imported := m.ID.IsNull()
+	if m.kept.Runtime = ""; !imported {
+		known, _, more := m.spec(ctx)
+		diags.Append(more...)
+		if m.kept.Runtime, err = asItRuns(ctx, client, known, obj); err != nil {
+			return false, diags, err
+		}
+	}
 	if imported {
 		diags.Append(m.takeOver(obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)

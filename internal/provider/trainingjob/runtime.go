@@ -1,17 +1,21 @@
 package trainingjob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -19,18 +23,39 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
-// join gives a TrainJob what its runtime says of its pods ([job.Join]), and leaves other jobs as they are.
+// join gives a TrainJob what its runtime says of its pods ([job.Join]), one of ours that has lost it what its JobSet runs,
+// and leaves other jobs as they are.
 func join(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) error {
 	name := job.RuntimeOf(obj)
 	if name == "" {
 		return nil
 	}
 	runtime, err := client.Get(ctx, job.RuntimeGVK(), obj.GetNamespace(), name)
-	if err == nil {
+	switch {
+	case err == nil:
 		job.Join(obj, runtime)
+	case !absent(err):
+		return err
 	}
-	if absent(err) {
-		return nil // whoever reads the job finds that it says nothing of its pods
+	if job.Whole(obj) || !hasRuntime(obj) {
+		return nil // whoever reads a job that says nothing of its pods finds that out
+	}
+	return joinSet(ctx, client, obj)
+}
+
+// hasRuntime reports whether a job is a TrainJob of ours, with a runtime of its own.
+func hasRuntime(obj *unstructured.Unstructured) bool {
+	return job.RuntimeOf(obj) == obj.GetName() && obj.GetLabels()[contract.ManagedByLabel] == contract.ManagedByValue
+}
+
+// joinSet gives a TrainJob what its JobSet runs ([job.JoinSet]), where there is one that the user may see.
+func joinSet(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) error {
+	set, err := client.Get(ctx, job.JobSet.GVK(), obj.GetNamespace(), obj.GetName())
+	if absent(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err == nil {
+		job.JoinSet(obj, set)
 	}
 	return err
 }
@@ -56,11 +81,14 @@ func write(ctx context.Context, client *kube.Client, spec job.Spec, obj, live *u
 			return nil, err
 		}
 	}
-	if live == nil {
-		written, err = client.Create(ctx, bare)
-	} else if err = client.Manage(ctx, bare); err == nil {
-		written, err = client.Apply(ctx, bare, takes...)
-	}
+	err = writeTrainJob(ctx, func() (err error) {
+		if live == nil {
+			written, err = client.Create(ctx, bare)
+		} else if err = client.Manage(ctx, bare); err == nil {
+			written, err = client.Apply(ctx, bare, takes...)
+		}
+		return err
+	})
 	if err != nil && runtime != nil && live == nil && !kube.IsAlreadyExists(err) {
 		err = errors.Join(err, removeRuntime(context.WithoutCancel(ctx), client, spec))
 	}
@@ -75,6 +103,23 @@ func write(ctx context.Context, client *kube.Client, spec job.Spec, obj, live *u
 	}
 	job.Join(written, runtime)
 	return written, nil
+}
+
+// How often and for how long a TrainJob is written again that Kubeflow Trainer's webhook refuses for want of its runtime:
+// it looks into a cache, into which the runtime comes a moment after it was written.
+const (
+	webhookPoll = 200 * time.Millisecond
+	webhookLag  = 10 * time.Second
+)
+
+// writeTrainJob writes again as long as the runtime, which is there, is said to be missing.
+func writeTrainJob(ctx context.Context, write func() error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, webhookPoll, webhookLag, true, func(context.Context) (bool, error) {
+		last = write()
+		return !job.MissesRuntime(last), nil
+	})
+	return cmp.Or(last, err)
 }
 
 // own makes a runtime belong to its TrainJob. The runtime does not go before that, as Kubeflow Trainer keeps what a

@@ -55,6 +55,10 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		diags.AddError("Job was not changed", session.Sentence(err))
 		return false, diags
 	}
+	if _, err := asItRuns(ctx, client, before, live); err != nil {
+		diags.AddError("Job was not changed", session.Sentence(err))
+		return false, diags
+	}
 	spec.Version, spec.Ended = job.VersionOf(live), job.Ended(live)
 	promised := len(m.PlannedPlacement.Elements()) > 0
 	if resumed && !promised {
@@ -79,7 +83,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		}
 	}
 	notes, err := m.notes(ctx, of, spec)
-	if err == nil && len(inPlace) == 0 && noted(live, notes) && state.kept.Stamp == "" {
+	if err == nil && len(inPlace) == 0 && noted(live, notes) && state.kept.Stamp == "" && state.kept.Runtime == "" {
 		return true, diags
 	}
 	if err == nil && r.Session.Theirs(live.GetLabels()[contract.OwnerLabel]) {
@@ -94,6 +98,9 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if err == nil {
 		err = switchTensorBoard(ctx, client, before, spec, live.GetUID())
 	}
+	if err == nil && state.kept.Runtime == runtimeChanged {
+		err = restoreRuntime(ctx, client, live)
+	}
 	var obj *unstructured.Unstructured
 	if err == nil {
 		obj, err = submit(ctx, client, spec, live, notes)
@@ -102,7 +109,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		diags.AddError("Job was not changed", session.Sentence(err))
 		return false, diags
 	}
-	m.kept.Stamp = ""
+	m.kept.Stamp, m.kept.Runtime = "", ""
 	if !state.moves(before, spec) {
 		return true, diags
 	}

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -192,6 +193,16 @@ func TestTrainJobOfOthers(t *testing.T) {
 		require.Error(t, err)
 		assert.Contains(t, acctest.Unwrapped(said), "what it runs is said by the TrainingRuntime common")
 	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		active, _, _ := unstructured.NestedSlice(read(t, client, job.TrainJob.GVK(), "theirs").Object, "status", "jobsStatus")
+		assert.NotEmpty(c, active)
+	}, time.Minute, 100*time.Millisecond)
+	cli.Write(t, `
+data "gpuplan_training_job" "theirs" { id = "default/theirs" }
+output "begun" { value = data.gpuplan_training_job.theirs.start_time != null }
+`)
+	cli.Must(t, "apply", "-auto-approve")
+	assert.Contains(t, cli.Must(t, "output", "begun"), "true", "its JobSet says what runs")
 	for _, framework := range []string{"trainjob", "jobset"} {
 		cli.Write(t, configOf("theirs", framework))
 		said, err := cli.Run("plan")
@@ -231,6 +242,16 @@ func TestTrainJobThatANamespaceHasNoRoomFor(t *testing.T) {
 			said, err := cli.Run("plan")
 			require.Error(t, err)
 			assert.Contains(t, acctest.Unwrapped(said), "takes 1 of count/"+resource+", and the ResourceQuota "+name+"/q allows 0")
+			if name != "sets" {
+				return
+			}
+			t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off") // the plan does not look
+			cli.Write(t, strings.NewReplacer(`wait_for       = "none"`, `namespace = "sets"
+  timeouts = { create = "10s" }`).Replace(configOf("j", "trainjob")))
+			said, err = cli.Run("apply", "-auto-approve")
+			require.Error(t, err, said)
+			assert.Contains(t, acctest.Unwrapped(said), "none of its pods can be created; the job's operator says: TrainJob resources reconciliation failed")
+			cli.Must(t, "destroy", "-auto-approve")
 		})
 	}
 }
@@ -294,6 +315,86 @@ func TestRuntimeThatIsLeft(t *testing.T) {
 	assert.Empty(t, pods.Items)
 	_, err = client.Get(t.Context(), job.RuntimeGVK(), "default", "left")
 	assert.True(t, kube.IsNotFound(err))
+}
+
+// A runtime that is left is not needed by a job of another framework, unless another TrainJob refers to it.
+func TestRuntimeThatIsLeftOfAnotherFramework(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
+	for name, used := range map[string]bool{"unused": false, "used": true} {
+		obj, err := job.Spec{Namespace: "default", Name: name, Framework: job.TrainJob, Mode: job.Default, Roles: map[string]job.Role{"worker": {Replicas: 1, Image: "old:1", GPUs: 1}}}.Render()
+		require.NoError(t, err)
+		runtime, other := job.Split(obj)
+		_, err = client.Apply(t.Context(), runtime)
+		require.NoError(t, err)
+		if used {
+			other.SetName("other")
+			require.NoError(t, job.Hold(other, true))
+			_, err = client.Create(t.Context(), other)
+			require.NoError(t, err)
+		}
+		cli := acctest.StartCLI(t)
+		cli.Write(t, configOf(name, "jobset"))
+		cli.Must(t, "apply", "-auto-approve")
+		_, err = client.Get(t.Context(), job.RuntimeGVK(), "default", name)
+		assert.Equal(t, !used, kube.IsNotFound(err), "%s: %v", name, err)
+		cli.Must(t, "destroy", "-auto-approve")
+	}
+	require.NoError(t, client.Delete(t.Context(), job.TrainJob.GVK(), "default", "other"))
+	require.NoError(t, client.Delete(t.Context(), job.RuntimeGVK(), "default", "used"))
+}
+
+// A runtime that someone changes or deletes while its job runs changes nothing of what runs: the job goes on, and the
+// runtime is written as it was.
+func TestRuntimeThatChangesWhileItsJobRuns(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
+	cli := acctest.StartCLI(t)
+	cli.Write(t, configOf("steady", "trainjob"))
+	cli.Must(t, "apply", "-auto-approve")
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := client.Get(t.Context(), job.JobSet.GVK(), "default", "steady")
+		assert.NoError(c, err)
+	}, time.Minute, 100*time.Millisecond)
+	set := read(t, client, job.JobSet.GVK(), "steady").GetUID()
+	template := func() (of any) {
+		spec := read(t, client, job.RuntimeGVK(), "steady").Object["spec"].(map[string]any) //nolint:forcetypeassert // as the API server has it
+		assert.NotContains(t, spec, "mlPolicy")
+		return spec["template"].(map[string]any)["spec"] //nolint:forcetypeassert // as above
+	}
+	before := template()
+	patch := func(operations string) {
+		runtimes := client.Dynamic.Resource(job.RuntimeGVK().GroupVersion().WithResource(contract.TrainingRuntimeResource)).Namespace("default")
+		_, err := runtimes.Patch(t.Context(), "steady", types.JSONPatchType, []byte(operations), metav1.PatchOptions{FieldManager: "kubectl-patch"})
+		require.NoError(t, err)
+	}
+	for says, deed := range map[string]func(){
+		"was changed by someone else": func() {
+			patch(`[{"op": "replace", "path": "/spec/template/spec/replicatedJobs/0/template/spec/template/spec/containers/0/image", "value": "other:2"},
+			        {"op": "add", "path": "/spec/mlPolicy", "value": {"numNodes": 3}}]`)
+		},
+		"is gone": func() {
+			require.NoError(t, client.Dynamic.Resource(job.RuntimeGVK().GroupVersion().WithResource(contract.TrainingRuntimeResource)).Namespace("default").
+				Delete(t.Context(), "steady", metav1.DeleteOptions{}))
+			patch(`[{"op": "remove", "path": "/metadata/finalizers"}]`)
+		},
+	} {
+		deed()
+		plan := acctest.Unwrapped(cli.Must(t, "plan"))
+		assert.Contains(t, plan, "0 to add, 1 to change, 0 to destroy")
+		assert.Contains(t, plan, "TrainingRuntime default/steady, which says what the pods of this job are, "+says)
+		cli.Apply(t, 0, 1, 0)
+		cli.Unchanged(t)
+		assert.Equal(t, set, read(t, client, job.JobSet.GVK(), "steady").GetUID(), says)
+		assert.Equal(t, before, template(), says)
+	}
+	// What is suspended runs what the runtime says.
+	cli.Write(t, strings.Replace(configOf("steady", "trainjob"), "wait_for", "suspend = true\n  wait_for", 1))
+	cli.Apply(t, 0, 1, 0)
+	patch(`[{"op": "replace", "path": "/spec/template/spec/replicatedJobs/0/template/spec/template/spec/containers/0/image", "value": "other:2"}]`)
+	assert.Contains(t, cli.Must(t, "plan"), "1 to add, 0 to change, 1 to destroy")
+	cli.Must(t, "destroy", "-auto-approve")
+	assertNothing(t, client)
 }
 
 func configOf(name, framework string) string {

@@ -84,6 +84,7 @@ func FuzzParseMachine(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte(`{"gpus": [{"index": 2}, {}], "links": [["X", "N/A"], ["SYS", "X"]], "nics": {"": ["PIX", "X"]}}`))
+	f.Add([]byte(`{"gpus": [{"index": 2}, {}], "links": [["X", "PHB"], ["PHB", "X"]], "p2p": {"read": [["U", "OK"], ["GNS", "X"]], "atomics": []}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := ParseMachine(data)
 		if err != nil {

@@ -106,12 +106,12 @@ func TestLabelsAreAChoice(t *testing.T) {
 	without.FeatureLabels = false
 	without.round()
 	assert.Equal(t, map[string]string{contract.NodeModeLabel: "topology"}, w.labels(t))
-	for range 2 {
-		assert.Nil(t, without.labelsDue(t), "nothing is asked of the API server")
-		without = w.labelling(t) // nor by one that starts on a Node without labels
-		without.FeatureLabels = false
-		without.round()
-	}
+	assert.Nil(t, without.labelsDue(t), "nothing is asked of the API server")
+	again := w.labelling(t)
+	again.FeatureLabels = false
+	again.synced()
+	again.look(w.ctx)
+	assert.Nil(t, again.labelsDue(t), "the Node has no labels of an earlier agent")
 }
 
 func TestLabelsOfOthersStay(t *testing.T) {

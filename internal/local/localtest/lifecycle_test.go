@@ -197,6 +197,15 @@ func TestFailures(t *testing.T) {
 		assert.Contains(t, output, "make build")
 		assert.False(t, i.status().Running)
 	})
+	t.Run("the program of fleets is missing", func(t *testing.T) {
+		i := newInstance(t)
+		i.programs = t.TempDir()
+		output, err := i.run("up", "--members", "1")
+		require.Error(t, err)
+		assert.Contains(t, output, "programs: the program that brings objects to member clusters is missing")
+		assert.Contains(t, output, "make fleet")
+		assert.False(t, i.status().Running)
+	})
 	t.Run("a program does not start", func(t *testing.T) {
 		i := newInstance(t)
 		i.programs = t.TempDir()

@@ -518,6 +518,13 @@ func TestLiveInEveryOrder(t *testing.T) {
 			cluster: full.waits("default/x", 8, 0), visits: []visit{replace("default/a", claims(job(two, "b", 16), 0))},
 			want: []string{"error Overtaken default/b"},
 		},
+		"a job is renamed, and one that waits for its place is suspended": {
+			cluster: full.waits("default/x", 16, 0).from("default/x"), visits: []visit{replace("default/a", claims(job(two, "b", 16), 0)), suspend("default/x")},
+			want: []string{"warning Overtaken default/b"},
+		},
+		"a job is renamed, and one that waits for more than there is, is suspended": {
+			cluster: full.waits("default/x", 17, 0).from("default/x"), visits: []visit{replace("default/a", claims(job(two, "b", 16), 0)), suspend("default/x")},
+		},
 		"someone of lower priority does": {
 			cluster: full.waits("default/x", 8, -1), visits: []visit{replace("default/a", claims(job(two, "a", 16), 0))},
 			want: []string{"error Preempts default/a"},

@@ -34,12 +34,12 @@ func (l *Ledger) overtaken() []Finding {
 	if l.live.queue == nil {
 		l.live.queue = l.started(l.live.hoped, anyone)
 	}
+	findings := l.lingering()
 	if len(l.live.queue.started)+len(l.live.queue.reserved) == 0 {
-		return nil
+		return findings
 	}
 	behind, alone := *l.live.queue, l.live.hoped.Clone()
 	behind.view = behind.view.Clone()
-	var findings []Finding
 	for _, j := range l.starting() {
 		g := l.gang(j)
 		if !l.live.inherit(alone, g) {
@@ -47,6 +47,29 @@ func (l *Ledger) overtaken() []Finding {
 		}
 		if f := l.behind(j, g, &behind); f != nil {
 			findings = append(findings, *f)
+		}
+	}
+	return findings
+}
+
+// lingering says which gangs that wait, and that the plan suspends, may take what it frees or adds before: a job that names another in its
+// after is suspended when that was created. Deletions come first, and pods that wait are gone at once.
+func (l *Ledger) lingering() (findings []Finding) {
+	suspended := func(w Waiting) bool { return w.Job != "" && l.fates[w.Job] == leaves && l.fixed[w.Job] }
+	if !slices.ContainsFunc(l.live.Waiting, suspended) {
+		return nil
+	}
+	early := l.startedOf(l.live.hoped, suspended)
+	if len(early.started) == 0 {
+		return nil
+	}
+	for _, j := range l.starting() {
+		if l.promised(j) && slices.ContainsFunc(j.Pools, func(pool string) bool { return len(early.pools[pool]) > 0 }) {
+			findings = append(findings, Finding{
+				Kind: Overtaken, Jobs: []string{j.Gang.ID}, Summary: "Gangs that wait come first", key: "lingering " + j.Gang.ID,
+				Detail: fmt.Sprintf("Job %s may be placed elsewhere than planned: what this plan frees or adds the scheduler may give to gangs that wait for room already, before this plan suspends them, and that is %s. "+
+					"To be sure of the place, suspend them, and apply that first.", j.Gang.ID, namesOf(early.started)),
+			})
 		}
 	}
 	return findings
@@ -103,9 +126,14 @@ func anyone(Waiting) bool { return true }
 // started lets those that wait, and that it is asked for, take what they find, in their order, and
 // keeps for others what the scheduler has reserved for them.
 func (l *Ledger) started(view *snapshot.View, asked func(Waiting) bool) *queue {
+	return l.startedOf(view, func(w Waiting) bool { return asked(w) && (w.Job == "" || l.fates[w.Job] != leaves) })
+}
+
+// startedOf is started, of those as well that the plan takes away.
+func (l *Ledger) startedOf(view *snapshot.View, asked func(Waiting) bool) *queue {
 	q := &queue{view: view.Clone(), pools: map[string][]string{}, kept: map[string][]string{}}
 	for _, w := range l.live.Waiting {
-		if !asked(w) || w.Job != "" && l.fates[w.Job] == leaves {
+		if !asked(w) {
 			continue
 		}
 		g := l.charged(w.Gang)

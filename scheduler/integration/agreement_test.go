@@ -92,7 +92,7 @@ func (a *agreement) follow(t *testing.T, by bool, w placement.Workload) {
 	if !by {
 		w = nil
 	}
-	recordWorkload(t, w)
+	recordWorkloadUntil(t, w, time.Now().Add(time.Hour)) // the scheduler adds nothing of its own
 	scheduler := a.scheduler
 	scheduler.t = t
 	scheduler.awaitWorkload(a.token, w.Members())

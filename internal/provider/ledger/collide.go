@@ -100,6 +100,8 @@ func onNodes(j *job, nodes map[string]bool) placement.Gang {
 	return g
 }
 
+func anyNode(string) bool { return true }
+
 // spots are the places of a job on the nodes for which on is true, in the order of its members.
 func (j *job) spots(on func(node string) bool) (all []placement.Planned) {
 	tables := map[string]*gpu.Table{}

@@ -117,12 +117,12 @@ func (l *Ledger) atOnce(jobs []*job) []Finding {
 	c := l.place(jobs)
 	if c.waiting == nil {
 		c.evicted = append(c.evicted, l.evictedInstead(c, jobs, l.withoutRoom(jobs))...)
-	}
-	findings := append(l.evictions(c.evicted, jobs), l.leftOut(c.parts, jobs)...)
-	if c.waiting == nil {
 		if len(c.evicted) == 0 {
 			l.settle(jobs)
 		}
+	}
+	findings := append(l.evictions(c.evicted, jobs), l.leftOut(c.parts, jobs)...)
+	if c.waiting == nil {
 		return findings
 	}
 	for i, a := range jobs {
@@ -145,13 +145,13 @@ func (l *Ledger) atOnce(jobs []*job) []Finding {
 	return slices.Concat(findings, l.evictions(append(c.evicted, l.evictedInstead(c, rest, l.withoutRoom(rest))...), rest))
 }
 
-// evictedInstead is who may be evicted when one of certain jobs is placed last, and not in the
+// evictedInstead is who may be evicted when one of the candidates is placed last, and not in the
 // order that was tried: it depends on the order whether others leave, and who.
-func (l *Ledger) evictedInstead(c course, jobs, certain []*job) (instead []eviction) {
+func (l *Ledger) evictedInstead(c course, jobs, candidates []*job) (instead []eviction) {
 	if l.live == nil || !l.complete {
 		return nil
 	}
-	for _, last := range certain {
+	for _, last := range candidates {
 		if !last.MayPreempt {
 			continue
 		}
@@ -187,19 +187,11 @@ func (l *Ledger) ordersBefore(last *job, jobs []*job) [][]*job {
 // in their order, and stay.
 func (l *Ledger) victimsOfLast(others []*job, last *job) []placement.Victim {
 	view := l.live.hoped
-	var undo []func()
-	defer func() {
-		for _, f := range slices.Backward(undo) {
-			f()
-		}
-	}()
-	for _, j := range others {
-		g := l.due(j)
-		g.Preemptible = false
-		if placed := placeOf(view, g); placed != nil {
-			undo = append(undo, view.Apply(g, *placed))
-		}
+	gangs := l.dues(others)
+	for i := range gangs {
+		gangs[i].Preemptible = false
 	}
+	defer placeAll(view, gangs)()
 	g := l.due(last)
 	if placed := placeOf(view, g); placed != nil {
 		return l.growth(view, g, placement.Result{Placement: placed})
@@ -213,31 +205,24 @@ func (l *Ledger) withoutRoom(jobs []*job) (crowded []*job) {
 	if l.live == nil || !l.complete {
 		return nil
 	}
-	view := l.live.hoped
-	var lookAt func(some []*job)
-	beside := func(others, some []*job) {
-		var undo []func()
-		for _, j := range others {
-			g := l.due(j)
-			if placed := placeOf(view, g); placed != nil {
-				undo = append(undo, view.Apply(g, *placed))
+	view, gangs := l.live.hoped, l.dues(jobs)
+	var lookAt func(from, to int)
+	lookAt = func(from, to int) {
+		if to-from == 1 {
+			if placeOf(view, gangs[from]) == nil {
+				crowded = append(crowded, jobs[from])
 			}
+			return
 		}
-		lookAt(some)
-		for _, f := range slices.Backward(undo) {
-			f()
-		}
+		half := (from + to) / 2
+		undo := placeAll(view, gangs[half:to])
+		lookAt(from, half)
+		undo()
+		undo = placeAll(view, gangs[from:half])
+		lookAt(half, to)
+		undo()
 	}
-	lookAt = func(some []*job) {
-		if len(some) > 1 {
-			half := len(some) / 2
-			beside(some[half:], some[:half])
-			beside(some[:half], some[half:])
-		} else if placeOf(view, l.due(some[0])) == nil {
-			crowded = append(crowded, some[0])
-		}
-	}
-	lookAt(jobs)
+	lookAt(0, len(jobs))
 	return crowded
 }
 
@@ -247,12 +232,7 @@ func (l *Ledger) settle(jobs []*job) {
 		return
 	}
 	view := l.live.hoped.Clone()
-	for _, j := range jobs {
-		g := l.due(j)
-		if placed := placeOf(view, g); placed != nil {
-			view.Apply(g, *placed)
-		}
-	}
+	placeAll(view, l.dues(jobs))
 	l.live.together = view
 }
 
@@ -381,9 +361,32 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 func (l *Ledger) due(j *job) placement.Gang {
 	g := l.gang(j)
 	if l.live != nil && j.MayPreempt && l.promised(j) {
-		g.Planned = j.spots(func(string) bool { return true })
+		g.Planned = j.spots(anyNode)
 	}
 	return g
+}
+
+func (l *Ledger) dues(jobs []*job) []placement.Gang {
+	gangs := make([]placement.Gang, len(jobs))
+	for i, j := range jobs {
+		gangs[i] = l.due(j)
+	}
+	return gangs
+}
+
+// placeAll places those gangs that find room, one after the other, until undo.
+func placeAll(view *snapshot.View, gangs []placement.Gang) (undo func()) {
+	var back []func()
+	for _, g := range gangs {
+		if placed := placeOf(view, g); placed != nil {
+			back = append(back, view.Apply(g, *placed))
+		}
+	}
+	return func() {
+		for _, f := range slices.Backward(back) {
+			f()
+		}
+	}
 }
 
 // placeOf is where a gang comes to be, nil for nowhere: where it was planned, if it can have that.
@@ -396,10 +399,7 @@ func placeOf(view *snapshot.View, g placement.Gang) *placement.Placement {
 
 // ground is the view on which jobs are placed together, and how each is seen there.
 func (l *Ledger) ground(jobs []*job) (*snapshot.View, []placement.Gang) {
-	gangs := make([]placement.Gang, len(jobs))
-	for i, j := range jobs {
-		gangs[i] = l.due(j)
-	}
+	gangs := l.dues(jobs)
 	if l.live != nil {
 		return l.live.hoped, gangs
 	}
@@ -434,6 +434,9 @@ func (l *Ledger) evictions(evicted []eviction, jobs []*job) []Finding {
 		}
 		f := *l.preempts(e.job, occasion, e.victims, beside...)
 		f.Error = f.Error && !e.may
+		if e.may {
+			f.Detail += fmt.Sprintf(" To have %s placed before the others, name it in their after.", e.job.Gang.ID)
+		}
 		findings = append(findings, f)
 	}
 	return findings

@@ -283,7 +283,7 @@ func (l *Ledger) Admit(g placement.Gang) placement.Result {
 func (j *job) admit(before []*job) {
 	g := withoutQuota(j.admitted())
 	if j.placement != nil {
-		g.Planned = j.spots(func(string) bool { return true })
+		g.Planned = j.spots(anyNode)
 	}
 	result, crowded := planned(j, g, before, func(b *job) (placement.Gang, *placement.Placement) { return b.admitted(), b.actual })
 	j.actual, j.verdict, j.crowded = result.Placement, result.Verdict, crowded

@@ -369,7 +369,7 @@ func (l *Ledger) misplaced() (findings []Finding) {
 		if planner.Place(l.live.hoped, g) == nil {
 			continue // those in its way are evicted, which is said
 		}
-		g.Planned = j.spots(func(string) bool { return true })
+		g.Planned = j.spots(anyNode)
 		why := planner.Plan(l.live.hoped, g).Verdict.NotAsPlanned
 		j.located = why != "" || l.decided() || planner.Plan(l.live.now, g).Verdict.NotAsPlanned == ""
 		if why != "" {

@@ -231,7 +231,7 @@ func hostPorts(p *corev1.Pod) []string {
 		}
 	}
 	for _, c := range p.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if Sidecar(c) {
 			add(c)
 		}
 	}
@@ -362,4 +362,9 @@ func Indexes(set gpu.Set, gpus *gpu.Table) []int {
 		out = append(out, machine.GPUs[position].Index)
 	}
 	return out
+}
+
+// Sidecar reports whether an init container goes on while the others run.
+func Sidecar(c corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

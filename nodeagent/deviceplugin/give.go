@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/split"
 )
@@ -69,7 +70,7 @@ func (a *Agent) confirm(pod *corev1.Pod, container string, given contract.Confir
 // same have the same GPUs.
 func initContainer(pod *corev1.Pod, resource string, n int) (name string) {
 	for _, c := range pod.Spec.InitContainers {
-		if asked := c.Resources.Requests[corev1.ResourceName(resource)]; !split.Sidecar(c) && asked.Value() == int64(n) {
+		if asked := c.Resources.Requests[corev1.ResourceName(resource)]; !inventory.Sidecar(c) && asked.Value() == int64(n) {
 			name = c.Name
 		}
 	}
@@ -171,7 +172,7 @@ func (a *Agent) partOf(pod *corev1.Pod, container, resource string, ids []string
 		return split.Part{}, err
 	}
 	for _, c := range pod.Spec.InitContainers {
-		if cores := c.Resources.Requests[contract.ResourceCorePercent]; cores.Sign() > 0 && !split.Sidecar(c) {
+		if cores := c.Resources.Requests[contract.ResourceCorePercent]; cores.Sign() > 0 && !inventory.Sidecar(c) {
 			// By its memory and by its cores the kubelet may list it as different containers.
 			return split.Part{}, fmt.Errorf("init container %s asks for %s: only sidecars and containers can", c.Name, contract.ResourceCorePercent)
 		}

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cdi"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/nri"
-	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/split"
 )
 
 // pendingOwner owns the specifications of containers of which only the runtime will tell whose they are.
@@ -134,7 +134,7 @@ func (a *Agent) next(ctx context.Context, pod *corev1.Pod, container, resource s
 	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	at := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == container })
 	for i, c := range all {
-		if i == at || i < at && split.Sidecar(c) || !sameAmount(c, all[at], resource) {
+		if i == at || i < at && inventory.Sidecar(c) || !sameAmount(c, all[at], resource) {
 			continue
 		}
 		part, err := a.partOf(pod, c.Name, resource, nil)
@@ -195,7 +195,7 @@ func gpuResource(pod *corev1.Pod, container string) (resource string, plainInit 
 		}
 		for _, name := range []string{contract.ResourceTopologyGPU, contract.ResourceGPUMemory, contract.ResourceDefaultGPU} {
 			if quantity := c.Resources.Requests[corev1.ResourceName(name)]; quantity.Sign() > 0 {
-				return name, i < len(pod.Spec.InitContainers) && !split.Sidecar(c)
+				return name, i < len(pod.Spec.InitContainers) && !inventory.Sidecar(c)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // Part is what one container has of the pod's record.
@@ -126,7 +127,7 @@ func divide(pod *corev1.PodSpec, record stock) (map[string]Part, error) {
 		return nil
 	}
 	for _, c := range pod.InitContainers {
-		if err := take(c, Sidecar(c)); err != nil {
+		if err := take(c, inventory.Sidecar(c)); err != nil {
 			return nil, err
 		}
 	}
@@ -139,11 +140,6 @@ func divide(pod *corev1.PodSpec, record stock) (map[string]Part, error) {
 		return nil, fmt.Errorf("the pod asks for %v, and the allocation record has %v", peak, record.total())
 	}
 	return parts, nil
-}
-
-// Sidecar reports whether an init container goes on while the others run.
-func Sidecar(c corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func asked(c corev1.Container, name corev1.ResourceName) int64 {

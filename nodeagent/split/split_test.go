@@ -196,7 +196,7 @@ func property(t *testing.T, data []byte, parts bool) {
 	for _, c := range pod.Spec.InitContainers {
 		running[c.Name] = c
 		check(t, running, record, got)
-		if !split.Sidecar(c) {
+		if !inventory.Sidecar(c) {
 			delete(running, c.Name)
 		}
 	}

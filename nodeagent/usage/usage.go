@@ -6,7 +6,6 @@ import (
 	"context"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cgroup"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/rdma"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/watchdog"
 )
 
 // Holder is a container that was given a GPU, or a part of one.
@@ -43,15 +43,7 @@ type Collector struct {
 	// Limit is how long the driver may take.
 	Limit time.Duration
 
-	mu sync.Mutex
-	// pending is the look under way, nil for none.
-	pending *look
-}
-
-// look is one look at the GPUs.
-type look struct {
-	done chan struct{}
-	gpus []hardware.Usage
+	reads watchdog.Reads[[]hardware.Usage]
 }
 
 // metric is how Prometheus knows a quantity.
@@ -121,7 +113,7 @@ func (c *Collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect collects what the driver tells in time. While a look does not end there is no other, and nothing to tell.
 func (c *Collector) Collect(all chan<- prometheus.Metric) {
-	gpus := c.look()
+	gpus, _ := c.reads.Do(context.Background(), c.Limit, c.Meter.Usage) // that the GPUs cannot be read, others say
 	for _, g := range gpus {
 		for quantity, value := range g.Values {
 			if m, ok := metrics[quantity]; ok {
@@ -138,34 +130,6 @@ func (c *Collector) Collect(all chan<- prometheus.Metric) {
 // labels are those of a GPU. Prometheus takes only valid UTF-8, and a GPU may call itself anything.
 func (c *Collector) labels(g hardware.Usage) []string {
 	return []string{c.Node, strconv.Itoa(g.Index), strings.ToValidUTF8(g.GPU, "\uFFFD")}
-}
-
-// look reads the GPUs, within the limit.
-func (c *Collector) look() []hardware.Usage {
-	c.mu.Lock()
-	if c.pending == nil {
-		begun := &look{done: make(chan struct{})}
-		c.pending = begun
-		go func() {
-			defer close(begun.done)
-			begun.gpus, _ = c.Meter.Usage(context.Background()) // that the GPUs cannot be read, others say
-		}()
-	}
-	pending := c.pending
-	c.mu.Unlock()
-	timer := time.NewTimer(c.Limit)
-	defer timer.Stop()
-	select {
-	case <-pending.done:
-	case <-timer.C:
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pending == pending {
-		c.pending = nil
-	}
-	return pending.gpus
 }
 
 // collectContainers tells what containers may use, and what they do: by their processes, where these can be seen, else of one

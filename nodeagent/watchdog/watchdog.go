@@ -26,53 +26,64 @@ type Source struct {
 	// Limit is how long a read may take.
 	Limit time.Duration
 
-	mu sync.Mutex
-	// pending is the read under way, nil for none.
-	pending *pending
-}
-
-type pending struct {
-	since   time.Time
-	done    chan struct{}
-	reading hardware.Reading
-	err     error
+	reads Reads[hardware.Reading]
 }
 
 // Read reads, or says since when a read is under way that does not end. There is one read
 // at a time; one that ends late is the answer to the next call.
 func (s *Source) Read(ctx context.Context) (hardware.Reading, error) {
-	read := s.begin(ctx)
-	timer := time.NewTimer(s.Limit)
+	return s.reads.Do(ctx, s.Limit, s.Source.Read)
+}
+
+// Reads are calls of a driver of which one is under way at a time.
+type Reads[T any] struct {
+	mu sync.Mutex
+	// pending is the read under way, nil for none.
+	pending *pending[T]
+}
+
+type pending[T any] struct {
+	since time.Time
+	done  chan struct{}
+	found T
+	err   error
+}
+
+// Do reads, and waits for it so long, or says since when a read is under way that does not end. One that ends late is the
+// answer to the next call.
+func (r *Reads[T]) Do(ctx context.Context, limit time.Duration, read func(context.Context) (T, error)) (found T, err error) {
+	now := r.begin(ctx, read)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case <-read.done:
+	case <-now.done:
 	case <-ctx.Done():
-		return hardware.Reading{}, context.Cause(ctx)
+		return found, context.Cause(ctx)
 	case <-timer.C:
-		return hardware.Reading{}, fmt.Errorf("the driver has not answered since %s", read.since.UTC().Format(time.RFC3339))
+		return found, fmt.Errorf("the driver has not answered since %s", now.since.UTC().Format(time.RFC3339))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending == read {
-		s.pending = nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending == now {
+		r.pending = nil
 	}
-	return read.reading, read.err
+	return now.found, now.err
 }
 
 // begin starts a read, unless one is under way. It outlives the context: what it finds is
 // told by the next call.
-func (s *Source) begin(ctx context.Context) *pending {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending == nil {
-		read := &pending{since: time.Now(), done: make(chan struct{})}
-		s.pending = read
+func (r *Reads[T]) begin(ctx context.Context, read func(context.Context) (T, error)) *pending[T] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending == nil {
+		begun := &pending[T]{since: time.Now(), done: make(chan struct{})}
+		r.pending = begun
 		go func() {
-			defer close(read.done)
-			read.reading, read.err = s.Source.Read(context.WithoutCancel(ctx))
+			defer close(begun.done)
+			begun.found, begun.err = read(context.WithoutCancel(ctx))
 		}()
 	}
-	return s.pending
+	return r.pending
 }
 
 // Alive means that the agent works, by what last happened in it.

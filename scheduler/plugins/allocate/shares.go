@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // perContainer is an amount by container index and GPU index.
@@ -36,7 +37,7 @@ func describeShares(annotations map[string]string, pod *corev1.Pod, shares []con
 		}
 	}
 	for i, container := range pod.Spec.InitContainers {
-		if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if inventory.Sidecar(container) {
 			take(i, container, untold, untold)
 		}
 	}

@@ -23,6 +23,9 @@ type ConfirmedContainer struct {
 	Way string `json:"way"`
 	// GPUs are the UUIDs of the GPUs that the container sees; of a GPU without one, its index.
 	GPUs []string `json:"gpus"`
+	// Indexes are the NVML indexes of these GPUs, in the same order, as the records of allocations have them: those of
+	// the node's GPUNode, which stay when the driver numbers GPUs again. -1 is a GPU that the node does not list.
+	Indexes []int `json:"indexes"`
 	// Shares are the parts of them, where they are not the container's alone, in the same order.
 	Shares []GPUShare `json:"shares,omitempty"`
 	// Unenforced means that nothing keeps the container to its shares.

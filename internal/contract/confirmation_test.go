@@ -11,7 +11,7 @@ import (
 
 func TestConfirmation(t *testing.T) {
 	made := contract.Confirmation{Node: "n", Containers: map[string]contract.ConfirmedContainer{
-		"a": {Way: contract.WayCDI, GPUs: []string{"GPU-1"}, Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 2}}, Unenforced: true},
+		"a": {Way: contract.WayCDI, GPUs: []string{"GPU-1"}, Indexes: []int{1}, Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 2}}, Unenforced: true},
 	}}
 	text, err := made.Annotation()
 	require.NoError(t, err)

@@ -590,8 +590,8 @@ func addMember(roles []placement.Role, role placement.Role, member string) []pla
 func assignment(p *corev1.Pod, member string, gpus *gpu.Table) placement.Assignment {
 	a := placement.Assignment{Member: member, Node: p.Spec.NodeName}
 	if record, ok, err := contract.AllocationFrom(p.Annotations); ok && err == nil {
-		a.Own = positions(record.GPUs, gpus)
-		a.Visible = positions(record.Visible, gpus)
+		a.Own = Positions(record.GPUs, gpus)
+		a.Visible = Positions(record.Visible, gpus)
 		a.Shares = shares(record.Shares, gpus)
 		a.Ring = gpu.Ring{GBps: record.RingGBps, NVLinkRings: record.NVLinkRings}
 	}

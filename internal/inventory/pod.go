@@ -69,7 +69,7 @@ func PodOn(p *corev1.Pod, request *placement.Request, record *contract.Allocatio
 	}
 	pod.StartedAt, pod.EndsAt = lifetime(p)
 	pod.Gang, _ = GangKey(p)
-	pod.Own = positions(record.GPUs, gpus)
+	pod.Own = Positions(record.GPUs, gpus)
 	pod.Shares = shares(record.Shares, gpus)
 	return pod
 }
@@ -84,14 +84,16 @@ var gpuRequests = []corev1.ResourceName{
 
 // AsksForGPUs reports whether a pod asks for GPUs, without adding up all that it asks for.
 func AsksForGPUs(p *corev1.Pod) bool {
-	in := func(list corev1.ResourceList) bool {
-		return slices.ContainsFunc(gpuRequests, func(name corev1.ResourceName) bool {
-			amount, ok := list[name]
-			return ok && amount.Sign() > 0
-		})
-	}
-	asks := func(c corev1.Container) bool { return in(c.Resources.Requests) }
-	return slices.ContainsFunc(p.Spec.Containers, asks) || slices.ContainsFunc(p.Spec.InitContainers, asks) || in(p.Spec.Overhead)
+	asks := func(c corev1.Container) bool { return listsGPUs(c.Resources.Requests) }
+	return slices.ContainsFunc(p.Spec.Containers, asks) || slices.ContainsFunc(p.Spec.InitContainers, asks) || listsGPUs(p.Spec.Overhead)
+}
+
+// listsGPUs reports whether some of what is asked for are GPUs.
+func listsGPUs(asked corev1.ResourceList) bool {
+	return slices.ContainsFunc(gpuRequests, func(name corev1.ResourceName) bool {
+		amount, ok := asked[name]
+		return ok && amount.Sign() > 0
+	})
 }
 
 // Finished reports whether a pod has ended and so has given its GPUs back.
@@ -317,9 +319,9 @@ func priorityOf(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// positions translates NVML indexes to positions in the machine's GPUs. GPUs that
+// Positions translates NVML indexes to positions in the machine's GPUs. GPUs that
 // the machine no longer has are left out.
-func positions(indexes []int, gpus *gpu.Table) gpu.Set {
+func Positions(indexes []int, gpus *gpu.Table) gpu.Set {
 	var set gpu.Set
 	for _, index := range indexes {
 		if position, ok := positionOf(index, gpus); ok {

@@ -223,6 +223,11 @@ func told(gpus string) map[string]any {
 // confirmed waits for what a pod's annotation says of a container.
 func (w *world) confirmed(pod, container string, want contract.ConfirmedContainer) {
 	w.t.Helper()
+	for _, name := range want.GPUs { // GPU-2 is number 2
+		index, err := strconv.Atoi(strings.TrimPrefix(name, "GPU-"))
+		require.NoError(w.t, err)
+		want.Indexes = append(want.Indexes, index)
+	}
 	require.EventuallyWithT(w.t, func(t *assert.CollectT) {
 		live, err := w.client.Typed.CoreV1().Pods("default").Get(context.Background(), pod, metav1.GetOptions{})
 		if !assert.NoError(t, err) {

@@ -63,7 +63,21 @@ func (a *Agent) start(ctx context.Context, resource string, ids []string) error 
 func (a *Agent) confirm(pod *corev1.Pod, container string, given contract.ConfirmedContainer) {
 	a.Log.Info("a container is given its GPUs", "pod", pod.Namespace+"/"+pod.Name, "container", container,
 		"gpus", given.GPUs, "shares", given.Shares, "unenforced", given.Unenforced, "way", given.Way)
+	given.Indexes = a.indexes(given.GPUs)
 	a.confirmer.add(pod, container, given)
+}
+
+// indexes are the indexes of GPUs of the node by their identities, -1 of one that it does not list.
+func (a *Agent) indexes(names []string) []int {
+	status, _ := a.hardware()
+	indexes := make([]int, len(names))
+	for i, name := range names {
+		indexes[i] = -1
+		if at := slices.IndexFunc(status.GPUs, func(info contract.GPUInfo) bool { return identity(info) == name }); at >= 0 {
+			indexes[i] = status.GPUs[at].Index
+		}
+	}
+	return indexes
 }
 
 // initContainer is the last init container, sidecars aside, that asks for so much of a resource: those that ask for the

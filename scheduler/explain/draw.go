@@ -70,9 +70,14 @@ func (m GPUMap) notes(p *page) {
 	var rows [][]string
 	guessed := false
 	for i, h := range m.Holders {
-		rows = append(rows, []string{key(i), h.Gang, count(h.Pods, "pod"), h.gpus()})
+		rows = append(rows, []string{key(i), h.Gang, count(h.Pods, "pod"), h.gpus(), h.confirmation()})
 	}
 	var wrong []string
+	for _, h := range m.Holders {
+		for _, differs := range h.Differs {
+			wrong = append(wrong, "! "+differs)
+		}
+	}
 	for _, pool := range m.Pools {
 		for _, n := range pool.Nodes {
 			if n.Unsure {
@@ -106,6 +111,17 @@ func (m GPUMap) notes(p *page) {
 
 // gpus says how many GPUs the holder is on.
 func (h Holder) gpus() string { return count(h.GPUs, "GPU") }
+
+// confirmation says of how many pods the node agents have confirmed what they were given, "" of none.
+func (h Holder) confirmation() string {
+	switch h.Confirmed {
+	case 0:
+		return ""
+	case h.Pods:
+		return "confirmed"
+	}
+	return fmt.Sprintf("%d of %d confirmed", h.Confirmed, h.Pods)
+}
 
 func count(n int, noun string) string {
 	if n == 1 {

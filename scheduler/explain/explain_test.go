@@ -406,6 +406,36 @@ func TestGPUsOfAPodWithoutARecord(t *testing.T) {
 	assert.Contains(t, text.String(), "? n1: a pod that another scheduler bound has GPUs")
 }
 
+// Where the agents of nodes say which GPUs containers were given, nothing is guessed; what differs from the records is told.
+func TestGPUsThatNodesConfirm(t *testing.T) {
+	c := busyCluster(t)
+	snapshot := c.cache.Snapshot()
+	give := func(pod string, indexes ...int) {
+		t.Helper()
+		for _, node := range snapshot.View.Nodes() {
+			for _, known := range snapshot.View.Pods(node) {
+				live := snapshot.Pod(known.ID)
+				if live.Name != pod {
+					continue
+				}
+				text, err := contract.Confirmation{Node: node, Containers: map[string]contract.ConfirmedContainer{
+					live.Spec.Containers[0].Name: {Way: contract.WayCDI, GPUs: make([]string, len(indexes)), Indexes: indexes},
+				}}.Annotation()
+				require.NoError(t, err)
+				changed := live.DeepCopy()
+				metav1.SetMetaDataAnnotation(&changed.ObjectMeta, contract.ConfirmedAnnotation, text)
+				c.cache.SetPod(changed)
+				return
+			}
+		}
+		require.Fail(t, "no pod "+pod)
+	}
+	give("resnet-worker-0", 4, 6)
+	give("vgg16-worker-0", 0)
+	give("bert-worker-0", 1)
+	requireGolden(t, "gpus-confirmed.txt", text(t, explain.GPUs(c.cache.Snapshot()).WriteText))
+}
+
 // Every GPU that a record names is on the map with its pod, and no other.
 func TestGPUsAreThoseOfTheRecords(t *testing.T) {
 	c := busyCluster(t)

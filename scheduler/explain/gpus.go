@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -64,6 +65,8 @@ type GPUHolder struct {
 	// Guessed means that the node's device plugin picked the GPU and nobody else
 	// knows which: the pod holds one of the node's GPUs for each such entry.
 	Guessed bool `json:"guessed,omitempty"`
+	// Confirmed means that the agent of the node has given containers of the pod the GPU.
+	Confirmed bool `json:"confirmed,omitempty"`
 }
 
 // Holder is a gang, or a pod on its own, that holds GPUs.
@@ -72,6 +75,10 @@ type Holder struct {
 	Pods int    `json:"pods"`
 	// GPUs counts the GPUs that it holds, wholly or in part, each once.
 	GPUs int `json:"gpus"`
+	// Confirmed counts the pods of which the node agents have confirmed for all containers which GPUs they were given.
+	Confirmed int `json:"confirmed,omitempty"`
+	// Differs says of its pods that were given other GPUs than the scheduler has recorded which ones.
+	Differs []string `json:"differs,omitempty"`
 }
 
 // Free reports whether nobody is on the GPU and it is healthy.
@@ -143,15 +150,16 @@ func (m *GPUMap) node(snapshot *clusterstate.Snapshot, node placement.Node, hold
 		if pod.Request.Mode == placement.ModeNone && pod.Own == 0 && len(pod.Shares) == 0 {
 			continue
 		}
-		m.put(&out, pod, snapshot.Pod(pod.ID), holders)
-		guessed := pod.Own == 0 && len(pod.Shares) == 0
+		given := m.put(&out, pod, snapshot.Pod(pod.ID), node.GPUs, holders)
+		guessed := !given && pod.Own == 0 && len(pod.Shares) == 0
 		out.Unsure = out.Unsure || guessed && node.Mode != placement.ModeDefault && !pod.Request.Shared()
 	}
 	return out
 }
 
-// put puts a pod on its GPUs; a pod whose GPUs nobody knows, on the first that are free.
-func (m *GPUMap) put(node *Node, pod placement.Pod, object *corev1.Pod, holders map[string]int) {
+// put puts a pod on its GPUs, and reports whether these are known from the agent of the node alone; a pod whose GPUs nobody knows,
+// on the first that are free.
+func (m *GPUMap) put(node *Node, pod placement.Pod, object *corev1.Pod, gpus *gpu.Table, holders map[string]int) (given bool) {
 	hold := GPUHolder{Pod: object.Namespace + "/" + object.Name}
 	gang := pod.Gang
 	if gang == "" {
@@ -171,16 +179,28 @@ func (m *GPUMap) put(node *Node, pod placement.Pod, object *corev1.Pod, holders 
 		}
 		node.GPUs[device].Holders = append(node.GPUs[device].Holders, h)
 	}
-	for _, device := range pod.Own.GPUs() {
-		on(device, hold)
+	confirmed, isConfirmed := inventory.GivenTo(object)
+	if isConfirmed {
+		m.Holders[i].confirm(object, confirmed)
+	}
+	own := pod.Own
+	if own == 0 && len(pod.Shares) == 0 && !pod.Request.Shared() {
+		own = inventory.Positions(confirmed.GPUs, gpus)
+		given = own != 0
+	}
+	has := func(device int) bool { return inventory.Positions(confirmed.GPUs, gpus).Has(device) }
+	for _, device := range own.GPUs() {
+		whole := hold
+		whole.Confirmed = has(device)
+		on(device, whole)
 	}
 	for _, share := range pod.Shares {
 		part := hold
-		part.MemoryGiB, part.CorePercent = share.MemoryGiB, share.CorePercent
+		part.MemoryGiB, part.CorePercent, part.Confirmed = share.MemoryGiB, share.CorePercent, has(share.GPU)
 		on(share.GPU, part)
 	}
-	if pod.Own != 0 || len(pod.Shares) > 0 {
-		return
+	if own != 0 || len(pod.Shares) > 0 {
+		return given
 	}
 	hold.Guessed = true
 	left := pod.Request.GPUs
@@ -194,6 +214,18 @@ func (m *GPUMap) put(node *Node, pod placement.Pod, object *corev1.Pod, holders 
 			on(device, hold)
 			left--
 		}
+	}
+	return false
+}
+
+// confirm counts a pod that was given its GPUs.
+func (h *Holder) confirm(pod *corev1.Pod, given inventory.Given) {
+	if given.Whole {
+		h.Confirmed++
+	}
+	record, _, err := contract.AllocationFrom(pod.Annotations)
+	if differs := given.Differs(record); err == nil && differs != "" {
+		h.Differs = append(h.Differs, fmt.Sprintf("%s/%s on %s: %s", pod.Namespace, pod.Name, pod.Spec.NodeName, differs))
 	}
 }
 

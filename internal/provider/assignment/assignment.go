@@ -130,18 +130,22 @@ func Planned(assignments []placement.Assignment, gpus func(node string) *gpu.Tab
 
 // Actual translates the allocation record of a member that runs.
 func Actual(member, node string, record contract.Allocation) Model {
-	gpus := slices.Clone(record.GPUs)
-	for _, share := range record.Shares {
-		gpus = append(gpus, share.GPU)
-	}
-	slices.Sort(gpus)
 	return Model{
 		Member:      member,
 		Node:        node,
-		GPUs:        int64s(slices.Compact(gpus)),
+		GPUs:        int64s(inventory.RecordedGPUs(record)),
 		RingGBps:    record.RingGBps,
 		NVLinkRings: int64(record.NVLinkRings),
 	}
+}
+
+// On is the member on the GPUs that it was given: the ones that nobody had chosen, or others, of which the bandwidth is not known.
+func (m Model) On(gpus []int) Model {
+	if len(m.GPUs) > 0 {
+		m.RingGBps, m.NVLinkRings = 0, 0
+	}
+	m.GPUs = int64s(gpus)
+	return m
 }
 
 // Record is the placement as it travels with the job.

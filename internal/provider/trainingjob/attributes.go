@@ -460,7 +460,7 @@ var resultAttributes = []jobAttribute{
 	{
 		name: "placement_as_planned",
 		schema: schema.BoolAttribute{
-			MarkdownDescription: "Whether all members got the nodes and GPUs of the planned placement; the data source `gpuplan_training_job` says where they run. Null as long as not all are placed, or when nothing was promised.",
+			MarkdownDescription: "Whether all members got the nodes and GPUs of the planned placement, by what the scheduler has recorded and, where the agent of a node gives containers their GPUs, by what it has given; the data source `gpuplan_training_job` says where they run. Null as long as not all are placed, or when nothing was promised.",
 			Computed:            true,
 		},
 	},

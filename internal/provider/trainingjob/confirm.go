@@ -138,11 +138,10 @@ func ready(n *corev1.Node) bool {
 	})
 }
 
-// elsewhere says why a job that runs is not where it was planned.
+// elsewhere says why a job that runs is not where it was planned, which is a sentence.
 func (m model) elsewhere(why string) (diags diag.Diagnostics) {
 	if why != "" && !m.PlacementAsPlanned.IsNull() && !m.PlacementAsPlanned.ValueBool() {
-		diags.AddAttributeWarning(path.Root("placement_as_planned"), "Job does not run where it was planned",
-			fmt.Sprintf("The scheduler placed job %s elsewhere: %s.", m.ID.ValueString(), why))
+		diags.AddAttributeWarning(path.Root("placement_as_planned"), "Job does not run where it was planned", why)
 	}
 	return diags
 }

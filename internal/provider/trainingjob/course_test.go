@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -45,6 +46,7 @@ data "gpuplan_job_logs" "j" {
 }
 output "status" { value = data.gpuplan_training_job.j.status }
 output "placement" { value = jsonencode(data.gpuplan_training_job.j.placement) }
+output "confirmed" { value = jsonencode(data.gpuplan_training_job.j.confirmed) }
 output "logs" { value = jsonencode([for r in data.gpuplan_job_logs.j.replicas : "${r.replica} ${r.pod}"]) }
 `
 
@@ -112,6 +114,43 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			cli.Must(t, "destroy", "-auto-approve")
 		})
 	}
+}
+
+// Where the agents of nodes say which GPUs containers were given, that is where the members run; until then the scheduler's record is.
+func TestGPUsThatNodesConfirm(t *testing.T) {
+	cloud, cli, pods := seenBatch(t)
+	for i, pod := range pods {
+		pod.Spec.NodeName, pod.Status.Phase = "node-1", corev1.PodRunning
+		annotations, err := contract.Allocation{Node: "node-1", GPUs: []int{i}}.Annotations()
+		require.NoError(t, err)
+		pod.Annotations = annotations
+		cloud.Put(t, pod)
+	}
+	says := func(placement, confirmed string) {
+		t.Helper()
+		cli.Must(t, "apply", "-refresh-only", "-auto-approve")
+		assert.JSONEq(t, strconv.Quote(placement), cli.Must(t, "output", "-json", "placement"))
+		assert.JSONEq(t, strconv.Quote(confirmed), cli.Must(t, "output", "-json", "confirmed"))
+	}
+	says(`{"node-1":"worker-0..1 GPU 0,1"}`, "null")
+	give := func(of, index int) {
+		t.Helper()
+		confirmed, err := contract.Confirmation{Node: "node-1", Containers: map[string]contract.ConfirmedContainer{
+			pods[of].Spec.Containers[0].Name: {Way: contract.WayNRI, GPUs: []string{"GPU-x"}, Indexes: []int{index}},
+		}}.Annotation()
+		require.NoError(t, err)
+		pods[of].Annotations[contract.ConfirmedAnnotation] = confirmed
+		cloud.Put(t, pods[of])
+	}
+	give(0, 0)
+	says(`{"node-1":"worker-0..1 GPU 0,1"}`, "false")
+	give(1, 1)
+	says(`{"node-1":"worker-0..1 GPU 0,1"}`, "true")
+	give(1, 5)
+	says(`{"node-1":"worker-0..1 GPU 0,5"}`, "true")
+	delete(pods[0].Annotations, contract.AllocationAnnotation)
+	give(0, 7) // the node's device plugin chooses
+	says(`{"node-1":"worker-0 GPU 7; worker-1 GPU 5"}`, "true")
 }
 
 // The data source finds a job in whichever version has it.

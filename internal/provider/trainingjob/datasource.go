@@ -31,6 +31,7 @@ type courseModel struct {
 	ID             types.String `tfsdk:"id"`
 	Status         types.String `tfsdk:"status"`
 	Placement      types.Map    `tfsdk:"placement"`
+	Confirmed      types.Bool   `tfsdk:"confirmed"`
 	Conditions     types.List   `tfsdk:"conditions"`
 	StartTime      types.String `tfsdk:"start_time"`
 	CompletionTime types.String `tfsdk:"completion_time"`
@@ -51,8 +52,13 @@ func (d *courseOfJob) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 			},
 			"status": text("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded` or `Failed`."),
 			"placement": schema.MapAttribute{
-				MarkdownDescription: "Where the members run, " + assignment.Description + ".",
-				Computed:            true, ElementType: types.StringType,
+				MarkdownDescription: "Where the members run, " + assignment.Description + ". Where the agent of a node gives containers their GPUs (`device_plugins` of `gpuplan_node_agent`), " +
+					"these are what it has given, also in mode `default`; elsewhere what the scheduler has recorded.",
+				Computed: true, ElementType: types.StringType,
+			},
+			"confirmed": schema.BoolAttribute{
+				MarkdownDescription: "Whether the agents of the nodes have confirmed for every container with GPUs of these members which ones it was given. Null where no agent gives containers their GPUs.",
+				Computed:            true,
 			},
 			"conditions": schema.ListNestedAttribute{
 				MarkdownDescription: "Conditions that the job's operator reports, or Kubernetes of a Job of its own.",
@@ -131,15 +137,15 @@ func (d *courseOfJob) fill(ctx context.Context, m *courseModel, obj *unstructure
 	diags.Append(listDiags...)
 	m.Conditions = list
 	seen, err := d.Session.Cluster()
-	var actual []assignment.Model
+	var actual whereabouts
 	if err == nil {
-		actual, _, err = actualPlacement(ctx, seen, obj, &diags)
+		actual, err = whereaboutsOf(ctx, seen, obj, &diags)
 	}
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))
 		return diags
 	}
-	m.Placement = assignment.Value(actual)
+	m.Placement, m.Confirmed = assignment.Value(actual.members), actual.confirmed
 	return diags
 }
 

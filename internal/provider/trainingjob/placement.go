@@ -69,7 +69,7 @@ func asPlanned(planned, actual []assignment.Model, names map[string]string) type
 		if name, ok := names[p.Node]; ok {
 			node = name
 		}
-		if a.Node != node || !slices.Equal(a.GPUs, p.GPUs) {
+		if a.Node != node || len(p.GPUs) > 0 && !slices.Equal(a.GPUs, p.GPUs) {
 			return types.BoolValue(false)
 		}
 	}

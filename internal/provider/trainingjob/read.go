@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -107,7 +106,7 @@ func finished(m model) bool {
 }
 
 // refresh fills in how the job stands, and whether its members run where they were planned.
-// why says what kept them from there, "" when nothing did.
+// why says in a sentence what kept them from there, "" when nothing did.
 func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.Unstructured) (why string, diags diag.Diagnostics) {
 	status, err := job.StatusOf(obj)
 	if err != nil {
@@ -116,9 +115,9 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 	}
 	m.Status = types.StringValue(string(status.Phase))
 	seen, err := r.Session.Cluster()
-	var actual []assignment.Model
+	var actual whereabouts
 	if err == nil {
-		actual, why, err = actualPlacement(ctx, seen, obj, &diags)
+		actual, err = whereaboutsOf(ctx, seen, obj, &diags)
 	}
 	var names map[string]string
 	if err == nil {
@@ -126,13 +125,13 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 	}
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))
-		return why, diags
+		return "", diags
 	}
-	if len(actual) == 0 && status.Finished() && !m.PlacementAsPlanned.IsUnknown() {
-		return why, diags // its pods were cleaned up
+	if len(actual.members) == 0 && status.Finished() && !m.PlacementAsPlanned.IsUnknown() {
+		return actual.why, diags // its pods were cleaned up
 	}
-	m.PlacementAsPlanned = asPlanned(placementOf(ctx, m.PlannedPlacement, &diags), actual, names)
-	return why, diags
+	m.PlacementAsPlanned = asPlanned(placementOf(ctx, m.PlannedPlacement, &diags), actual.members, names)
+	return actual.why, diags
 }
 
 // nameNodes gives the nodes of the planned placement that exist by now their names. A plan
@@ -156,36 +155,6 @@ func (r *trainingJob) nameNodes(ctx context.Context, m *model, obj *unstructured
 	}
 	m.setPlanned(planned)
 	return diags
-}
-
-// actualPlacement lists where the members of the job run, in the order of their names. why
-// is what the scheduler says of members that are not where they were planned. Members whose records cannot be read
-// are left out, with a warning.
-func actualPlacement(ctx context.Context, seen *cluster.Cluster, obj *unstructured.Unstructured, diags *diag.Diagnostics) (placed []assignment.Model, why string, err error) {
-	spec, err := job.Parse(obj)
-	if err != nil {
-		return nil, "", err
-	}
-	pods, err := seen.Pods(ctx, spec.Namespace, podLabels(spec))
-	if err != nil {
-		return nil, "", fmt.Errorf("pods of job %s: %w", spec.ID(), err)
-	}
-	pods = slices.DeleteFunc(current(pods), func(pod *corev1.Pod) bool {
-		role, _ := replica(pod)
-		return spec.Late(role) || pod.Spec.NodeName == ""
-	})
-	for _, pod := range pods {
-		record, _, err := contract.AllocationFrom(pod.Annotations)
-		if err != nil {
-			diags.AddWarning("GPUs of a pod are not known", fmt.Sprintf("What the scheduler has written on pod %s/%s of job %s cannot be read: %s "+
-				"Where the scheduler is newer than the provider, update the provider; otherwise someone has changed it, and the pod has a new one when it is made again.",
-				pod.Namespace, pod.Name, spec.ID(), session.Sentence(err)))
-			continue
-		}
-		why = cmp.Or(why, record.NotAsPlanned)
-		placed = append(placed, assignment.Actual(memberName(pod), pod.Spec.NodeName, record))
-	}
-	return placed, why, nil
 }
 
 // plannedNames gives the names that the nodes of the job's pools had before they

@@ -25,6 +25,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/deploy/charts"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
@@ -77,6 +78,9 @@ func (i instance) confirmedAs(pod string) (gpus []string, err error) {
 	confirmation, _, err := contract.ConfirmationFrom(live.Annotations)
 	if err != nil {
 		return nil, err
+	}
+	if given, ok := inventory.GivenTo(live); !ok || !given.Whole || given.Differs(record) != "" {
+		return nil, fmt.Errorf("%s has the record %+v, confirmed: %+v", pod, record, confirmation)
 	}
 	for _, c := range slices.Concat(live.Spec.InitContainers, live.Spec.Containers) {
 		log, err := client.CoreV1().Pods("default").GetLogs(pod, &corev1.PodLogOptions{Container: c.Name}).DoRaw(i.t.Context())

@@ -29,6 +29,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/realnode"
@@ -410,6 +411,9 @@ func (c *churn) has(pod corev1.Pod) (containers int, err error) {
 				delete(left, gpu)
 			}
 		}
+	}
+	if given, ok := inventory.GivenTo(&pod); containers > 0 && !peak {
+		require.True(c.t, ok && given.Whole && given.Differs(record) == "", "%s: confirmed %+v, record %+v", pod.Name, confirmation, record)
 	}
 	if !peak { // of what an init container needs the others may need less
 		require.Empty(c.t, left, "%s: no container has all of its record %+v", pod.Name, record)

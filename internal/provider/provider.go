@@ -35,6 +35,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodegpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodepool"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/placementdata"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/propagationpolicy"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/queues"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/quotatree"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/scheduler"
@@ -223,7 +224,7 @@ func (p *Provider) ListResources(context.Context) []func() list.ListResource {
 }
 
 func (p *Provider) Resources(context.Context) []func() resource.Resource {
-	return []func() resource.Resource{nodepool.New, nodegpu.New, addon.New, addon.NewSchedulerConfig, addon.NewERDMAController, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
+	return []func() resource.Resource{nodepool.New, nodegpu.New, addon.New, addon.NewSchedulerConfig, addon.NewERDMAController, propagationpolicy.New, quotatree.New, scheduler.New, nodeagent.New, trainingjob.New}
 }
 
 func (p *Provider) DataSources(context.Context) []func() datasource.DataSource {

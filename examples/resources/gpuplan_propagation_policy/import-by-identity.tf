@@ -1,0 +1,7 @@
+import {
+  to = gpuplan_propagation_policy.gangs
+  identity = {
+    namespace = "default"
+    name      = "gangs"
+  }
+}

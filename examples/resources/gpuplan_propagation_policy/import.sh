@@ -1,0 +1,1 @@
+terraform import gpuplan_propagation_policy.gangs default/gangs

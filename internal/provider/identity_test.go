@@ -36,6 +36,10 @@ resource "gpuplan_addon" "x" {
   name = "csi-plugin"
 }
 resource "gpuplan_scheduler_config" "x" {}
+resource "gpuplan_propagation_policy" "x" {
+  name               = "p"
+  resource_selectors = [{ api_version = "kubeflow.org/v1", kind = "PyTorchJob" }]
+}
 `
 
 // identities starts a cloud, applies [identified], and returns its terraform.
@@ -50,7 +54,7 @@ func identities(t *testing.T) *acctest.CLI {
 	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
 	cli := acctest.StartCLI(t)
 	cli.Write(t, identified)
-	cli.Apply(t, 7, 0, 0)
+	cli.Apply(t, 8, 0, 0)
 	return cli
 }
 
@@ -83,31 +87,33 @@ func TestImportByIdentity(t *testing.T) {
 	poolID, ok := was["gpuplan_node_pool.v100"]["nodepool_id"].(string)
 	require.True(t, ok)
 	assert.Equal(t, map[string]map[string]any{
-		"gpuplan_node_pool.v100":     {"cluster_id": acctest.ClusterID, "nodepool_id": poolID},
-		"gpuplan_quota_tree.main":    {"namespace": "kube-system", "name": "elasticquotatree"},
-		"gpuplan_scheduler.x":        {"namespace": "gpuplan-system", "name": "gpuplan-scheduler"},
-		"gpuplan_node_agent.x":       {"namespace": "gpuplan-system", "name": "gpuplan-node-agent"},
-		"gpuplan_training_job.x":     {"namespace": "default", "name": "j", "framework": "batch"},
-		"gpuplan_addon.x":            {"cluster_id": acctest.ClusterID, "name": "csi-plugin"},
-		"gpuplan_scheduler_config.x": {"cluster_id": acctest.ClusterID, "name": "kube-scheduler"},
+		"gpuplan_node_pool.v100":       {"cluster_id": acctest.ClusterID, "nodepool_id": poolID},
+		"gpuplan_quota_tree.main":      {"namespace": "kube-system", "name": "elasticquotatree"},
+		"gpuplan_scheduler.x":          {"namespace": "gpuplan-system", "name": "gpuplan-scheduler"},
+		"gpuplan_node_agent.x":         {"namespace": "gpuplan-system", "name": "gpuplan-node-agent"},
+		"gpuplan_training_job.x":       {"namespace": "default", "name": "j", "framework": "batch"},
+		"gpuplan_addon.x":              {"cluster_id": acctest.ClusterID, "name": "csi-plugin"},
+		"gpuplan_scheduler_config.x":   {"cluster_id": acctest.ClusterID, "name": "kube-scheduler"},
+		"gpuplan_propagation_policy.x": {"namespace": "default", "name": "p"},
 	}, was)
 
 	imports := ""
 	for address, by := range map[string]string{
-		"gpuplan_node_pool.v100":     "nodepool_id = \"" + poolID + "\"",
-		"gpuplan_quota_tree.main":    `name = "elasticquotatree"`,
-		"gpuplan_scheduler.x":        `name = "gpuplan-scheduler"`,
-		"gpuplan_node_agent.x":       `name = "gpuplan-node-agent"`,
-		"gpuplan_training_job.x":     "namespace = \"default\"\n    name = \"j\"",
-		"gpuplan_addon.x":            `name = "csi-plugin"`,
-		"gpuplan_scheduler_config.x": `name = "kube-scheduler"`,
+		"gpuplan_node_pool.v100":       "nodepool_id = \"" + poolID + "\"",
+		"gpuplan_quota_tree.main":      `name = "elasticquotatree"`,
+		"gpuplan_scheduler.x":          `name = "gpuplan-scheduler"`,
+		"gpuplan_node_agent.x":         `name = "gpuplan-node-agent"`,
+		"gpuplan_training_job.x":       "namespace = \"default\"\n    name = \"j\"",
+		"gpuplan_addon.x":              `name = "csi-plugin"`,
+		"gpuplan_scheduler_config.x":   `name = "kube-scheduler"`,
+		"gpuplan_propagation_policy.x": `name = "p"`,
 	} {
 		cli.Must(t, "state", "rm", address)
 		imports += "import {\n  to = " + address + "\n  identity = {\n    " + by + "\n  }\n}\n"
 	}
 	cli.Write(t, identified+imports)
 	output := cli.Must(t, "apply", "-auto-approve")
-	assert.Contains(t, output, "Resources: 7 imported, 0 added, 0 changed, 0 destroyed.")
+	assert.Contains(t, output, "Resources: 8 imported, 0 added, 0 changed, 0 destroyed.")
 	assert.Equal(t, was, identitiesOf(t, cli))
 	cli.Unchanged(t)
 }
@@ -122,6 +128,7 @@ func TestImportByWrongIdentity(t *testing.T) {
 		"other framework":  {"gpuplan_training_job.x", `namespace = "default", name = "j", framework = "mpi"`, "The cluster has no PyTorchJob, MPIJob, TrainJob, JobSet or Job default/j/mpi."},
 		"no framework":     {"gpuplan_training_job.x", `namespace = "default", name = "j", framework = "jax"`, `"default/j/jax" does not name a job`},
 		"another tree":     {"gpuplan_quota_tree.main", `namespace = "default", name = "elasticquotatree"`, "does not name a quota tree"},
+		"no policy":        {"gpuplan_propagation_policy.x", `name = "a/b"`, "does not name a propagation policy"},
 		"another program":  {"gpuplan_scheduler.x", `name = "kube-scheduler"`, "its import ID is gpuplan-system/gpuplan-scheduler"},
 		"another add-on":   {"gpuplan_scheduler_config.x", `name = "csi-plugin"`, "does not name an add-on of cluster"},
 		"a part left out":  {"gpuplan_training_job.x", `name = "j"`, "namespace"},

@@ -16,16 +16,20 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
 
-// serve makes the API server know the kinds of jobs and the quota tree.
+// serve makes the API server know the kinds of jobs, the quota tree and policies of fleets.
 func serve(t *testing.T, cloud *acctest.Cloud) {
 	t.Helper()
-	for kind, plural := range map[string]string{contract.PyTorchJobKind: contract.PyTorchJobResource, contract.MPIJobKind: contract.MPIJobResource} {
+	for _, k := range []struct{ group, version, kind, plural string }{
+		{contract.KubeflowGroup, contract.KubeflowVersion, contract.PyTorchJobKind, contract.PyTorchJobResource},
+		{contract.KubeflowGroup, contract.KubeflowVersion, contract.MPIJobKind, contract.MPIJobResource},
+		{contract.KarmadaPolicyGroup, "v1alpha1", contract.PropagationPolicyKind, contract.PropagationPolicyResource},
+	} {
 		crd := &unstructured.Unstructured{}
 		require.NoError(t, yaml.Unmarshal(fmt.Appendf(nil, `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: %s.kubeflow.org}
-spec: {group: kubeflow.org, scope: Namespaced, names: {kind: %s, plural: %s}, versions: [{name: v1, served: true, storage: true}]}
-`, plural, kind, plural), &crd.Object))
+metadata: {name: %[4]s.%[1]s}
+spec: {group: %[1]s, scope: Namespaced, names: {kind: %[3]s, plural: %[4]s}, versions: [{name: %[2]s, served: true, storage: true}]}
+`, k.group, k.version, k.kind, k.plural), &crd.Object))
 		cloud.API.Put(crd)
 	}
 	objs, err := deploy.Objects(deploy.Options{Image: "x"})
@@ -86,6 +90,17 @@ func TestImportPlansNothing(t *testing.T) {
   allow_disruption = true
   timeouts = { create = "1m" }
 }`},
+		"policy": {"default/p", `resource "gpuplan_propagation_policy" "x" {
+  name               = "p"
+  resource_selectors = [{ api_version = "v1", kind = "ConfigMap", namespace = "default", label_selector = {} }]
+  priority           = 0
+  preemption         = "Never"
+  propagate_deps     = true
+  failover           = { application = { decision_conditions = { toleration_seconds = 300 }, purge_mode = "Gracefully", grace_period_seconds = 600 } }
+  placement          = { cluster_affinity = {}, spread_constraints = [{ min_groups = 1 }], replica_scheduling = {} }
+  suspension         = {}
+  timeouts           = { create = "1m" }
+}`},
 		"scheduler":             {"gpuplan-system/gpuplan-scheduler", "resource \"gpuplan_scheduler\" \"x\" {\n  image = \"x\"\n  unreachable_grace = \"120s\"\n  timeouts = { update = \"1m\" }\n}\n"},
 		"node agent":            {"gpuplan-system/gpuplan-node-agent", "resource \"gpuplan_node_agent\" \"x\" {\n  image = \"x\"\n  interval = \"60s\"\n  metrics_port = 9400\n}\n"},
 		"job":                   {"default/j", job(workers)},
@@ -130,6 +145,7 @@ func TestImportKnowsChangedSettings(t *testing.T) {
 `
 	const node = "\n  name = \"a10\"\n  instance_type = \"ecs.gn7i-c16g1.4xlarge\"\n  size = 1\n  vswitch_ids = [\"vsw-1\"]\n"
 	const tree = "\n  total = { cpu = \"1\" }\n  quotas = { a = {} }\n"
+	const policy = "\n  name = \"p\"\n  resource_selectors = [{ api_version = \"v1\", kind = \"ConfigMap\" }]\n"
 	for name, test := range map[string]struct {
 		id, kind, before, after string
 	}{
@@ -138,6 +154,7 @@ func TestImportKnowsChangedSettings(t *testing.T) {
 		"pool, and labels":     {"a10", "node_pool", node, node + settings + "  labels = { team = \"a\" }\n"},
 		"pool, taken back":     {"a10", "node_pool", node + settings, node},
 		"tree":                 {"elasticquotatree", "quota_tree", tree, tree + settings},
+		"policy":               {"default/p", "propagation_policy", policy, policy + "  priority = 0\n  timeouts = { create = \"1m\" }\n"},
 		"node agent":           {"gpuplan-system/gpuplan-node-agent", "node_agent", "image = \"x\"", "image = \"x\"\ntimeouts = { delete = \"1m\" }"},
 		"scheduler":            {"gpuplan-system/gpuplan-scheduler", "scheduler", "image = \"x\"", "image = \"x\"\ntimeouts = { delete = \"1m\" }"},
 		"job":                  {"default/j", "training_job", job, job + jobSettings},

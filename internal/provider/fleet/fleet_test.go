@@ -168,7 +168,7 @@ resource "gpuplan_propagation_policy" "settings" {
 	_, err = resources.Patch(t.Context(), "gangs", types.MergePatchType, []byte(`{"spec":{"suspension":null}}`), metav1.PatchOptions{FieldManager: "kubectl-edit"})
 	require.NoError(t, err)
 	cli.Apply(t, 0, 1, 0)
-	for name := range map[string]bool{"gangs": true, "settings": true} {
+	for _, name := range []string{"gangs", "settings"} {
 		cli.Must(t, "state", "rm", "gpuplan_propagation_policy."+name)
 		cli.Must(t, "import", "gpuplan_propagation_policy."+name, "default/"+name)
 	}

@@ -33,6 +33,9 @@ var needed = map[string]map[string]any{
 	"gpuplan_scheduler_config": {"enable_reservation": true},
 	"gpuplan_erdma_controller": {"driver": "ofed"},
 	"gpuplan_quota_tree":       {"total": map[string]any{"cpu": "10"}, "quotas": map[string]any{"a": map[string]any{"min": map[string]any{"cpu": "1"}}}},
+	"gpuplan_propagation_policy": {
+		"name": "p", "propagate_deps": true, "resource_selectors": []any{map[string]any{"api_version": "v1", "kind": "ConfigMap"}},
+	},
 	"gpuplan_training_job": {
 		"name": "j", "framework": "pytorch", "image": "x",
 		"roles": map[string]any{"worker": map[string]any{"replicas": 2, "gpus": 1}},

@@ -201,10 +201,14 @@ func TestTwoResourcesForOneObject(t *testing.T) {
 	block := func(kind, address, body string) string {
 		return "resource \"" + kind + "\" \"" + address + "\" {\n" + body + "\n}\n"
 	}
+	policy := func(address string) string {
+		return block("gpuplan_propagation_policy", address, "name = \"p\"\nresource_selectors = [{ api_version = \"v1\", kind = \"ConfigMap\" }]")
+	}
 	for name, config := range map[string]string{
 		"jobs":        job("a") + job("b"),
 		"in order":    job("a") + strings.Replace(job("b"), "name = \"j\"", "name = \"j\"\n  depends_on = [gpuplan_training_job.a]", 1),
 		"trees":       block("gpuplan_quota_tree", "a", "total = { cpu = \"1\" }\nquotas = { a = {} }") + block("gpuplan_quota_tree", "b", "total = { cpu = \"1\" }\nquotas = { b = {} }"),
+		"policies":    policy("a") + policy("b"),
 		"schedulers":  block("gpuplan_scheduler", "a", "image = \"x\"") + block("gpuplan_scheduler", "b", "image = \"x\""),
 		"node agents": block("gpuplan_node_agent", "a", "image = \"x\"") + block("gpuplan_node_agent", "b", "image = \"x\""),
 		"instances":   block("gpuplan_node_agent", "a", "count = 2\nimage = \"x\""),

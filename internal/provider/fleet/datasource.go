@@ -206,4 +206,3 @@ func written(text string) types.String {
 	}
 	return types.StringValue(text)
 }
-

@@ -29,6 +29,7 @@ var limits = lifecycle.Limits{Create: 5 * time.Minute, Update: 5 * time.Minute, 
 const notWritten = title + " was not written"
 
 func (r *policy) add(ctx context.Context, of tfsdk.State, m *model) (exists bool, diags diag.Diagnostics) {
+	defer r.Session.Ledger.Begin(owned(m))()
 	diags = r.apply(ctx, of, m, r.create)
 	return !diags.HasError(), diags
 }
@@ -78,7 +79,7 @@ func (r *policy) apply(ctx context.Context, of tfsdk.State, m *model,
 	}
 	stored, err := write(ctx, client, obj)
 	if err != nil {
-		diags.AddError(notWritten, session.Sentence(err)+hint(err))
+		diags.AddError(notWritten, session.Sentence(err)+hint(err.Error()))
 		return diags
 	}
 	m.identify(stored)
@@ -92,8 +93,6 @@ func (r *policy) apply(ctx context.Context, of tfsdk.State, m *model,
 
 // create writes a new policy, or goes on with one that an apply of this configuration has created, and did not live to record.
 func (r *policy) create(ctx context.Context, client *kube.Client, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	id := obj.GetNamespace() + "/" + obj.GetName()
-	defer r.Session.Ledger.Begin("propagation policy " + id)()
 	for {
 		live, err := client.GetSettled(ctx, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), nil)
 		switch {
@@ -166,9 +165,8 @@ func added(ours, theirs map[string]any) map[string]any {
 }
 
 // hint says what to do where a hub does not know fields that only ACK's have.
-func hint(err error) string {
-	text := err.Error()
-	if strings.Contains(text, "customSchedulingType") || strings.Contains(text, "suspension.scheduling") {
+func hint(refusal string) string {
+	if strings.Contains(refusal, "customSchedulingType") || strings.Contains(refusal, "suspension.scheduling") {
 		return " suspension.scheduling and custom_scheduling_type are fields of ACK One's Fleet, which the policies of Karmada alone lack: leave them out there, or extend the CRD, as the hub of the local platform has it."
 	}
 	return ""

@@ -110,7 +110,7 @@ func (r *policy) check(ctx context.Context, client *kube.Client, of tfsdk.State,
 		}
 		for _, d := range r.Session.Writes(ctx, obj, exists, "policy", "") {
 			if d.Severity() == diag.SeverityError {
-				d = diag.NewErrorDiagnostic(d.Summary(), d.Detail()+hint(errors.New(d.Detail())))
+				d = diag.NewErrorDiagnostic(d.Summary(), d.Detail()+hint(d.Detail()))
 			}
 			diags.Append(d)
 		}

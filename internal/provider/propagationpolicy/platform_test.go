@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -86,6 +87,50 @@ func TestPolicyOnTheLocalPlatform(t *testing.T) {
 		assert.True(t, kube.IsNotFound(err), "%v", err)
 	}
 	managed(karmadas, everything)
+	t.Run("a hub that changes what is written", func(t *testing.T) { changedByTheHub(t, client, cli) })
 	install(t, client, contract.ACKPolicyGroup, true)
 	managed(acks, documented)
+}
+
+// changedByTheHub requires that an apply says what admission has made of a policy, and that the plan after it shows that.
+func changedByTheHub(t *testing.T, client *kube.Client, cli *acctest.CLI) {
+	var objects []*unstructured.Unstructured
+	for _, text := range []string{`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: gpuplan-test-priority}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints: {resourceRules: [{apiGroups: [policy.karmada.io], apiVersions: [v1alpha1], operations: [CREATE, UPDATE], resources: [propagationpolicies]}]}
+  mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{priority: 9}}"}}]
+`, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: gpuplan-test-priority}
+spec: {policyName: gpuplan-test-priority}
+`} {
+		obj := &unstructured.Unstructured{}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &obj.Object))
+		objects = append(objects, obj)
+		t.Cleanup(func() {
+			assert.NoError(t, client.Delete(context.Background(), obj.GroupVersionKind(), "", obj.GetName()))
+		})
+	}
+	require.NoError(t, client.ApplyAll(t.Context(), objects, nil))
+	probe := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"resourceSelectors": []any{map[string]any{"apiVersion": "v1", "kind": "Secret"}}}}}
+	probe.SetGroupVersionKind(karmadas)
+	probe.SetNamespace("default")
+	probe.SetName("probe")
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the server takes up what admits in its own time
+		tried, err := client.TryCreate(t.Context(), probe)
+		if assert.NoError(c, err) {
+			priority, _, _ := unstructured.NestedInt64(tried.Object, "spec", "priority")
+			assert.EqualValues(c, 9, priority)
+		}
+	}, time.Minute, 200*time.Millisecond)
+	cli.Write(t, policyOf(selector+"  priority = 1"))
+	output := acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve"))
+	assert.Contains(t, output, "What was written to default/example-policy is not what the hub has made of it: priority.")
+	assert.Regexp(t, `~ priority += 9 -> 1`, cli.Must(t, "plan"))
+	cli.Must(t, "destroy", "-auto-approve")
 }

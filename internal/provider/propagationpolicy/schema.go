@@ -82,7 +82,7 @@ func specAttributes() map[string]schema.Attribute {
 			}},
 		},
 		"propagate_deps": flag("Sends what the objects refer to (ConfigMaps, Secrets, volumes) along with them. Default `false`; `failover.application` needs it."),
-		"priority":       number("The policy with the highest priority has an object that several select. Default 0.", math.MinInt32, math.MaxInt32),
+		"priority":       number("The policy with the highest priority has an object that several select. Default 0.", math.MinInt32),
 		"preemption":     text("Whether the policy takes over objects that one of lower priority has: `Always`, which needs selectors with names, or `Never` (default).", always, never),
 		"conflict_resolution": text("What is done where a member cluster has an object of the same name already: `Abort` (default) leaves it, `Overwrite` takes it over.",
 			abort, overwrite),
@@ -91,11 +91,11 @@ func specAttributes() map[string]schema.Attribute {
 		"failover": object("What is done with jobs that fail. Nothing without it.", map[string]schema.Attribute{
 			"application": object("Failure of a job, while its cluster is well.", map[string]schema.Attribute{
 				"decision_conditions": schema.SingleNestedAttribute{MarkdownDescription: "When it counts as failed.", Required: true, Attributes: map[string]schema.Attribute{
-					"toleration_seconds": number("How many seconds it may be unhealthy. Default 300.", 0, math.MaxInt32),
+					"toleration_seconds": number("How many seconds it may be unhealthy. Default 300.", 0),
 				}},
 				"purge_mode": text("What becomes of the job in the cluster that it leaves: `Directly`, or `Immediately` by its older name, deletes it before it starts elsewhere; `Gracefully` (default, `Graciously` by its older name) once it is well in the new cluster; `Never`. "+
 					"A gang must be deleted first: otherwise it would run in two clusters at a time.", directly, immediately, gracefully, graciously, never),
-				"grace_period_seconds": number("How many seconds `Gracefully` waits for the job in the new cluster at most. Default 600.", 1, math.MaxInt32),
+				"grace_period_seconds": number("How many seconds `Gracefully` waits for the job in the new cluster at most. Default 600.", 1),
 			}),
 		}),
 		"placement": object("Which clusters objects go to. All clusters without it.", map[string]schema.Attribute{
@@ -111,7 +111,7 @@ func specAttributes() map[string]schema.Attribute {
 					"operator":           text("`Equal` (default) or `Exists`.", "Equal", "Exists"),
 					"value":              text("Value of the taint, with operator `Equal`."),
 					"effect":             text("`NoSchedule`, `PreferNoSchedule` or `NoExecute`; without it every effect.", "NoSchedule", "PreferNoSchedule", "NoExecute"),
-					"toleration_seconds": number("How many seconds a `NoExecute` taint does not matter; for ever without it.", 0, math.MaxInt32),
+					"toleration_seconds": number("How many seconds a `NoExecute` taint does not matter; for ever without it.", 0),
 				}},
 			},
 			"spread_constraints": schema.ListNestedAttribute{
@@ -119,8 +119,8 @@ func specAttributes() map[string]schema.Attribute {
 				NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"spread_by_field": text("What makes a group: `cluster` (default), `region`, `zone` or `provider`. One constraint must be by `cluster` where there are others by field.", byCluster, "region", "zone", "provider"),
 					"spread_by_label": text("Label of clusters that makes a group, in place of `spread_by_field`."),
-					"min_groups":      number("Smallest number of groups. Default 1.", 0, math.MaxInt32),
-					"max_groups":      number("Largest number of groups; no limit for 0 or without it.", 0, math.MaxInt32),
+					"min_groups":      number("Smallest number of groups. Default 1.", 0),
+					"max_groups":      number("Largest number of groups; no limit for 0 or without it.", 0),
 				}},
 			},
 			"replica_scheduling": object("How the replicas of a job are given to clusters.", map[string]schema.Attribute{
@@ -193,8 +193,9 @@ func texts(description string) schema.ListAttribute {
 	return schema.ListAttribute{MarkdownDescription: description, Optional: true, ElementType: types.StringType}
 }
 
-func number(description string, least, most int64) schema.Int64Attribute {
-	return schema.Int64Attribute{MarkdownDescription: description, Optional: true, Validators: []validator.Int64{int64validator.Between(least, most)}}
+// number is an attribute with a whole number, from the least one up to what an int32 holds.
+func number(description string, least int64) schema.Int64Attribute {
+	return schema.Int64Attribute{MarkdownDescription: description, Optional: true, Validators: []validator.Int64{int64validator.Between(least, math.MaxInt32)}}
 }
 
 func flag(description string) schema.BoolAttribute {

@@ -284,6 +284,11 @@ func TestHubWithBothGroups(t *testing.T) {
 	cli.Write(t, policyOf(selector))
 	cli.Apply(t, 1, 0, 0)
 	serve(t, cloud, acks)
+	theirs := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"priority": int64(9)}}}
+	theirs.SetGroupVersionKind(acks)
+	theirs.SetNamespace("default")
+	theirs.SetName("example-policy")
+	cloud.API.Put(theirs)
 	cli.Unchanged(t)
 	cli.Write(t, policyOf(selector+"  priority = 1")+`
 resource "gpuplan_propagation_policy" "new" {
@@ -297,6 +302,9 @@ resource "gpuplan_propagation_policy" "new" {
 	cli.Must(t, "destroy", "-auto-approve")
 	_, err := cloud.Kube.Get(t.Context(), acks, "default", "new")
 	assert.True(t, kube.IsNotFound(err), "%v", err)
+	_, err = cloud.Kube.Get(t.Context(), karmadas, "default", "example-policy")
+	assert.True(t, kube.IsNotFound(err), "%v", err)
+	assert.EqualValues(t, 9, live(t, cloud.Kube, acks, "example-policy").Object["spec"].(map[string]any)["priority"], "what others have in the other group stays")
 }
 
 // A cluster that serves neither group is no hub: a plan says so, and an apply fails. What the state has of one is gone.

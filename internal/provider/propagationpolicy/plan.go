@@ -33,19 +33,15 @@ func (r *policy) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest,
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
-	named := known.Wholly(ctx, plan.Name, plan.Namespace)
-	isNew := req.State.Raw.IsNull() || !named
-	if !isNew {
-		var state model
-		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); resp.Diagnostics.HasError() {
-			return
-		}
-		isNew = state.object() != plan.object()
-	}
+	named, isNew := known.Wholly(ctx, plan.Name, plan.Namespace), req.State.Raw.IsNull()
 	if isNew {
-		plan.ID, plan.APIVersion = types.StringUnknown(), types.StringUnknown()
 		if named {
 			plan.ID = types.StringValue(plan.object())
+		}
+	} else {
+		var state model
+		if resp.Diagnostics.Append(req.State.Get(ctx, &state)...); resp.Diagnostics.HasError() || state.object() != plan.object() {
+			return // Terraform asks once more, for the new one
 		}
 	}
 	client, err := r.Session.Kube()

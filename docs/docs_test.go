@@ -102,7 +102,7 @@ func TestFaultsAreFound(t *testing.T) {
 	r := read(t)
 	for text, want := range map[string]string{
 		"`internal/nowhere`":                                                  "no path internal/nowhere",
-		"`scheduler/fleet/`":                                                  "no path scheduler/fleet/",
+		"`scheduler/fleets/`":                                                 "no path scheduler/fleets/",
 		"`nodeagent/main.c`":                                                  "no path nodeagent/main.c",
 		"[design](docs/designs.md)":                                           "no path docs/designs.md",
 		"[queue](docs/queue.md#no-such-part)":                                 "no heading no-such-part in docs/queue.md",

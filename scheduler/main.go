@@ -3,8 +3,8 @@
 // configuration names no kubeconfig it uses the file in the environment variable
 // KUBECONFIG, else the pod's service account.
 //
-// "gpuplan-scheduler queue" is another program: the controller of the job queue,
-// with flags of its own.
+// "gpuplan-scheduler queue" and "gpuplan-scheduler fleet" are other programs: the controller of the job queue,
+// and the scheduler of a fleet, each with flags of its own.
 package main
 
 import (
@@ -45,6 +45,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain/endpoint"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
@@ -64,8 +65,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	work, args := run, os.Args[1:]
-	if len(args) > 0 && args[0] == "queue" {
-		work, args = queue.Run, args[1:]
+	if len(args) > 0 {
+		switch args[0] {
+		case "queue":
+			work, args = queue.Run, args[1:]
+		case "fleet":
+			work, args = fleet.Run, args[1:]
+		}
 	}
 	if err := work(ctx, args); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "gpuplan-scheduler:", err)
@@ -87,7 +93,7 @@ func run(ctx context.Context, args []string) error {
 	explainPort := flags.Int("explain-port", 0,
 		"The port on which to serve answers about gangs and GPUs by HTTPS, beside and under the same rules as --secure-port, which it needs. 0 serves none.")
 	flags.Usage = func() {
-		fmt.Fprintf(os.Stderr, "Usage:\n  %[1]s [flags]        the scheduler\n  %[1]s queue [flags]  the controller of the job queue; `%[1]s queue --help` lists its flags\n\nFlags of the scheduler:\n%[2]s",
+		fmt.Fprintf(os.Stderr, "Usage:\n  %[1]s [flags]        the scheduler\n  %[1]s queue [flags]  the controller of the job queue; `%[1]s queue --help` lists its flags\n  %[1]s fleet [flags]  the scheduler of a fleet, on its hub; `%[1]s fleet --help` lists its flags\n\nFlags of the scheduler:\n%[2]s",
 			contract.SchedulerName, flags.FlagUsages())
 	}
 	if err := flags.Parse(args); err != nil {

@@ -215,11 +215,21 @@ const (
 	ShareCoreAnnotation   = "gpushare.alibabacloud.com/core-percentage"
 )
 
-// Karmada's kind of the clusters of a fleet.
+// Karmada's kinds: the clusters of a fleet, and what binds an object to some of them.
 const (
-	KarmadaClusterGroup   = "cluster.karmada.io"
-	KarmadaClusterVersion = "v1alpha1"
-	KarmadaClusterKind    = "Cluster"
+	KarmadaClusterGroup     = "cluster.karmada.io"
+	KarmadaClusterVersion   = "v1alpha1"
+	KarmadaClusterKind      = "Cluster"
+	KarmadaClusterResource  = "clusters"
+	KarmadaWorkGroup        = "work.karmada.io"
+	ResourceBindingVersion  = "v1alpha2"
+	ResourceBindingKind     = "ResourceBinding"
+	ResourceBindingResource = "resourcebindings"
+	// FleetSchedulerName is the scheduler of policies and bindings that our scheduler of fleets takes; the hub of the local platform
+	// gives it to policies of gangs that name none.
+	FleetSchedulerName = "gpuplan-fleet-scheduler"
+	// AppliedPlacementAnnotation on a binding is the placement, as JSON, by which its clusters were chosen.
+	AppliedPlacementAnnotation = "policy.karmada.io/applied-placement"
 )
 
 // Job operators (Kubeflow training operator v1), Jobs of Kubernetes, and sets of them.

@@ -7,6 +7,4 @@ const (
 	KarmadaPolicyGroup        = "policy.karmada.io"
 	PropagationPolicyKind     = "PropagationPolicy"
 	PropagationPolicyResource = "propagationpolicies"
-	// GangPolicyScheduler is the scheduler that the hub of the local platform gives to policies of gangs that name none.
-	GangPolicyScheduler = "gpuplan-fleet-scheduler"
 )

@@ -1,20 +1,22 @@
 package localtest_test
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
@@ -72,23 +74,13 @@ func bound(t *testing.T, hub *kube.Client, name string) (binding *unstructured.U
 	return binding
 }
 
-// release sends the object of a binding to a cluster, as a scheduler does.
-func release(t *testing.T, hub *kube.Client, binding *unstructured.Unstructured, cluster string) {
+// makePool gives a cluster of a fleet a pool of one node with eight V100.
+func makePool(t *testing.T, i instance, cluster string) {
 	t.Helper()
-	placement, err := json.Marshal(binding.Object["spec"].(map[string]any)["placement"])
+	cloud := cloudClient(t, i.env("--cluster", cluster))
+	created, err := cloud.CreateNodePool(t.Context(), "c-gpuplan-"+cluster, v100Pool("v100", 1))
 	require.NoError(t, err)
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{
-			"resourceVersion": binding.GetResourceVersion(),
-			"annotations":     map[string]any{"policy.karmada.io/applied-placement": string(placement)},
-		},
-		"spec": map[string]any{
-			"clusters":   []any{map[string]any{"name": cluster}},
-			"suspension": map[string]any{"scheduling": false},
-		},
-	})
-	require.NoError(t, err)
-	_, err = hub.Dynamic.Resource(bindings).Namespace("default").Patch(t.Context(), binding.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = cloud.WaitTask(t.Context(), created.TaskID, nil)
 	require.NoError(t, err)
 }
 
@@ -109,7 +101,7 @@ func TestFleet(t *testing.T) {
 	assert.Contains(t, output, "Ready after")
 	assert.Contains(t, output, "member-1")
 	first := i.status()
-	for _, name := range []string{"gpuplan-local", "gpuplan-karmada", "gpuplan-karmada-scheduler", "member-1", "member-1 gpuplan-joboperator"} {
+	for _, name := range []string{"gpuplan-local", "gpuplan-karmada", "gpuplan-karmada-scheduler", contract.FleetSchedulerName, "member-1", "member-1 gpuplan-joboperator"} {
 		assert.Positive(t, first.process(name), name)
 	}
 	require.Len(t, first.Members, 1)
@@ -178,16 +170,12 @@ rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`)
 		})
 	})
 
-	t.Run("gangs are held", func(t *testing.T) {
-		cloud := cloudClient(t, i.env("--cluster", "member-1"))
-		created, err := cloud.CreateNodePool(t.Context(), "c-gpuplan-member-1", v100Pool("v100", 1))
-		require.NoError(t, err)
-		_, err = cloud.WaitTask(t.Context(), created.TaskID, nil)
-		require.NoError(t, err)
-		objects := create(t, hub, gang)
+	t.Run("gangs go to a cluster by our scheduler", func(t *testing.T) {
+		makePool(t, i, "member-1")
+		objects := create(t, hub, gangPolicy+"\n---\n"+gangOf("pytorch-test", 1))
 		scheduler, _, err := unstructured.NestedString(objects[0].Object, "spec", "schedulerName")
 		require.NoError(t, err)
-		assert.Equal(t, "gpuplan-fleet-scheduler", scheduler)
+		assert.Equal(t, contract.FleetSchedulerName, scheduler)
 		preference, _, err := unstructured.NestedString(objects[0].Object, "spec", "placement", "replicaScheduling", "replicaDivisionPreference")
 		require.NoError(t, err)
 		assert.Equal(t, "Weighted", preference, "as by Karmada's webhook")
@@ -195,9 +183,6 @@ rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`)
 		require.NoError(t, err)
 		assert.True(t, suspended, "a field of ACK's policies")
 		binding := bound(t, hub, "pytorch-test-pytorchjob")
-		held, _, err := unstructured.NestedBool(binding.Object, "spec", "suspension", "scheduling")
-		require.NoError(t, err)
-		assert.True(t, held)
 		components, _, err := unstructured.NestedSlice(binding.Object, "spec", "components")
 		require.NoError(t, err)
 		replicas := map[any]any{}
@@ -205,19 +190,6 @@ rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`)
 			replicas[component.(map[string]any)["name"]] = component.(map[string]any)["replicas"]
 		}
 		assert.Equal(t, map[any]any{"master": int64(1), "worker": int64(2)}, replicas)
-
-		create(t, hub, `
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: later}`)
-		eventually(t, "Karmada's scheduler has seen what is later than the gang", func() error { return onMember("later") })
-		binding = bound(t, hub, "pytorch-test-pytorchjob")
-		clusters, _, err := unstructured.NestedSlice(binding.Object, "spec", "clusters")
-		require.NoError(t, err)
-		assert.Empty(t, clusters)
-
-		// What releases it and sends it to a cluster is done by hand here.
-		release(t, hub, binding, "member-1")
 		eventually(t, "the hub hears that the gang runs on the member", func() error {
 			binding := bound(t, hub, "pytorch-test-pytorchjob")
 			statuses, _, err := unstructured.NestedSlice(binding.Object, "status", "aggregatedStatus")
@@ -232,10 +204,13 @@ metadata: {name: later}`)
 		for _, pod := range pods.Items {
 			assert.Contains(t, pod.Annotations, contract.AllocationAnnotation, "the member's scheduler has chosen the GPUs")
 		}
+		said, _, err := unstructured.NestedSlice(bound(t, hub, "pytorch-test-pytorchjob").Object, "status", "conditions")
+		require.NoError(t, err)
+		assert.Contains(t, fmt.Sprint(said), "Result: {member-1:0,[{master 1} {worker 2}]}")
 	})
 
 	t.Run("what dies is started again", func(t *testing.T) {
-		for _, name := range []string{"gpuplan-karmada", "gpuplan-karmada-scheduler", "member-1"} {
+		for _, name := range []string{"gpuplan-karmada", "gpuplan-karmada-scheduler", contract.FleetSchedulerName, "member-1"} {
 			require.NoError(t, syscall.Kill(first.process(name), syscall.SIGKILL))
 			eventually(t, name+" runs again", func() error {
 				now := i.status()
@@ -285,8 +260,8 @@ metadata: {name: second}`)
 	assert.NoDirExists(t, i.dir)
 }
 
-// gang is the policy of ACK's document on fleets, as Karmada spells it, and a job for it.
-const gang = `
+// gangPolicy is the policy of ACK's document on fleets, as Karmada spells it.
+const gangPolicy = `
 apiVersion: policy.karmada.io/v1alpha1
 kind: PropagationPolicy
 metadata: {name: example-policy}
@@ -301,20 +276,107 @@ spec:
     replicaScheduling:
       replicaSchedulingType: Divided
       customSchedulingType: Gang
-  resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}]
----
+  resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}]`
+
+// gangOf is a job for it, of a master and two workers with so many GPUs each.
+func gangOf(name string, gpus int) string {
+	replicas := func(count int) string {
+		return fmt.Sprintf(`
+      replicas: %d
+      template:
+        metadata: {labels: {gpu-topology: %s, gpu-topology-replica: "3"}}
+        spec: {schedulerName: gpuplan-scheduler, containers: [{name: pytorch, image: "example.com/train:1", resources: {limits: {aliyun.com/gpu: "%d"}}}]}`, count, name, gpus)
+	}
+	return fmt.Sprintf(`
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob
-metadata: {name: pytorch-test}
+metadata: {name: %s}
 spec:
   pytorchReplicaSpecs:
-    Master:
-      replicas: 1
-      template:
-        metadata: {labels: {gpu-topology: pytorch-test, gpu-topology-replica: "3"}}
-        spec: {schedulerName: gpuplan-scheduler, containers: [{name: pytorch, image: "example.com/train:1", resources: {limits: {aliyun.com/gpu: "1"}}}]}
-    Worker:
-      replicas: 2
-      template:
-        metadata: {labels: {gpu-topology: pytorch-test, gpu-topology-replica: "3"}}
-        spec: {schedulerName: gpuplan-scheduler, containers: [{name: pytorch, image: "example.com/train:1", resources: {limits: {aliyun.com/gpu: "1"}}}]}`
+    Master:%s
+    Worker:%s`, name, replicas(1), replicas(2))
+}
+
+// Three gangs at once, and room for one in each of two clusters: two run, each whole in a cluster of its own, and the third waits until
+// one of them has gone. Karmada's scheduler sends all three to the first cluster.
+func TestFleetScheduler(t *testing.T) {
+	i := newInstance(t)
+	needKarmada(t, i)
+	i.must("up", "--members", "2")
+	hub := i.access("hub")
+	for _, name := range []string{"member-1", "member-2"} {
+		makePool(t, i, name)
+	}
+	create(t, hub, gangPolicy)
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		create(t, hub, gangOf(name, 2)) // six of the eight GPUs of a cluster
+	}
+	where := map[string]string{} // of the jobs that were sent
+	placed := func(want int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d gangs have a cluster", want), func() error {
+			clear(where)
+			for _, name := range names {
+				clusters, _, err := unstructured.NestedSlice(bound(t, hub, name+"-pytorchjob").Object, "spec", "clusters")
+				if err != nil {
+					return err
+				}
+				if len(clusters) > 0 {
+					where[name], _ = clusters[0].(map[string]any)["name"].(string)
+				}
+			}
+			if len(where) != want {
+				return fmt.Errorf("%v", where)
+			}
+			return nil
+		})
+		assert.Len(t, slices.Compact(slices.Sorted(maps.Values(where))), 2, "%v", where)
+	}
+	runs := func(name string) {
+		t.Helper()
+		member := i.access(where[name])
+		eventually(t, "gang "+name+" runs in "+where[name], func() error {
+			pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
+			running := 0
+			for _, pod := range pods.Items {
+				if pod.Status.Phase == corev1.PodRunning {
+					running++
+				}
+			}
+			if err == nil && running != 3 {
+				err = fmt.Errorf("%d of 3 pods run", running)
+			}
+			return err
+		})
+	}
+	placed(2)
+	var waits string
+	for _, name := range names {
+		if where[name] == "" {
+			waits = name
+			continue
+		}
+		runs(name)
+	}
+	eventually(t, "the third is told why it waits", func() error {
+		conditions, _, err := unstructured.NestedSlice(bound(t, hub, waits+"-pytorchjob").Object, "status", "conditions")
+		said := fmt.Sprint(conditions)
+		if err == nil && (!strings.Contains(said, "NoClusterFit") || !strings.Contains(said, "member-1: 1 of 3 members fit") || !strings.Contains(said, "member-2: 1 of 3 members fit")) {
+			err = errors.New(said)
+		}
+		return err
+	})
+
+	// The scheduler dies: what it has decided stays, and what it has not decides the next one.
+	require.NoError(t, syscall.Kill(i.status().process(contract.FleetSchedulerName), syscall.SIGKILL))
+	done := names[(slices.Index(names, waits)+1)%3]
+	freed := where[done]
+	require.NoError(t, hub.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}).
+		Namespace("default").Delete(t.Context(), done, metav1.DeleteOptions{}))
+	names = slices.DeleteFunc(names, func(name string) bool { return name == done })
+	placed(2)
+	assert.Equal(t, freed, where[waits])
+	runs(waits)
+	i.must("down", "--purge")
+}

@@ -79,7 +79,14 @@ func (s *server) startFleet(ctx context.Context) error {
 				return nil
 			})
 		}
-		return group.Wait()
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		_, err := s.keep(karmadaGrace, process.Spec{
+			Name: contract.FleetSchedulerName, Path: filepath.Join(s.Programs, contract.SchedulerName), Dir: s.Dir.Run(),
+			Args: []string{"fleet", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
+		})
+		return err
 	})
 }
 

@@ -240,7 +240,7 @@ func (s *spec) strip(namespace string) {
 	drop(&s.ConflictResolution, abort)
 	drop(&s.SchedulerName, defaultScheduler)
 	if s.isGang() {
-		drop(&s.SchedulerName, contract.GangPolicyScheduler)
+		drop(&s.SchedulerName, contract.FleetSchedulerName)
 	}
 	if s.Failover != nil && s.Failover.Application != nil {
 		s.Failover.Application.strip()

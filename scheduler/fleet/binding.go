@@ -1,0 +1,215 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// binding is a ResourceBinding with the object that it was read from.
+type binding struct {
+	resourceBinding
+	object *unstructured.Unstructured
+}
+
+// resourceBinding is Karmada's, as far as a scheduler reads it.
+type resourceBinding struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Resource struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+			Namespace  string `json:"namespace"`
+			Name       string `json:"name"`
+		} `json:"resource"`
+		SchedulerName string `json:"schedulerName"`
+		Clusters      []struct {
+			Name string `json:"name"`
+		} `json:"clusters"`
+		Placement *rules `json:"placement"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	} `json:"status"`
+}
+
+// rules are where a policy allows an object to go.
+type rules struct {
+	ClusterAffinity    *affinity           `json:"clusterAffinity"`
+	ClusterAffinities  []any               `json:"clusterAffinities"`
+	ClusterTolerations []corev1.Toleration `json:"clusterTolerations"`
+	ReplicaScheduling  struct {
+		WeightPreference struct {
+			StaticWeightList []struct {
+				TargetCluster affinity `json:"targetCluster"`
+				Weight        int64    `json:"weight"`
+			} `json:"staticWeightList"`
+		} `json:"weightPreference"`
+	} `json:"replicaScheduling"`
+}
+
+// affinity selects clusters.
+type affinity struct {
+	ClusterNames    []string              `json:"clusterNames"`
+	ExcludeClusters []string              `json:"exclude"`
+	LabelSelector   *metav1.LabelSelector `json:"labelSelector"`
+	FieldSelector   *struct {
+		MatchExpressions []corev1.NodeSelectorRequirement `json:"matchExpressions"`
+	} `json:"fieldSelector"`
+}
+
+func bindingOf(object *unstructured.Unstructured) (*binding, error) {
+	b := &binding{object: object}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &b.resourceBinding); err != nil {
+		return nil, fmt.Errorf("read %s %s/%s: %w", contract.ResourceBindingKind, object.GetNamespace(), object.GetName(), err)
+	}
+	return b, nil
+}
+
+// ours reports whether the binding is for this scheduler to place.
+func (b *binding) ours() bool {
+	return b.Spec.SchedulerName == contract.FleetSchedulerName && b.Spec.Placement != nil && b.DeletionTimestamp == nil
+}
+
+func (b *binding) key() string { return b.Namespace + "/" + b.Name }
+
+// kind is that of the job.
+func (b *binding) kind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(b.Spec.Resource.APIVersion, b.Spec.Resource.Kind)
+}
+
+// cluster is Karmada's Cluster, as far as a scheduler reads it.
+type cluster struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		APIEndpoint string `json:"apiEndpoint"`
+		SecretRef   *struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"secretRef"`
+		InsecureSkipTLSVerification bool           `json:"insecureSkipTLSVerification"`
+		ProxyURL                    string         `json:"proxyURL"`
+		Provider                    string         `json:"provider"`
+		Region                      string         `json:"region"`
+		Zones                       []string       `json:"zones"`
+		Taints                      []corev1.Taint `json:"taints"`
+	} `json:"spec"`
+	Status struct {
+		Conditions     []metav1.Condition `json:"conditions"`
+		APIEnablements []struct {
+			GroupVersion string `json:"groupVersion"`
+			Resources    []struct {
+				Kind string `json:"kind"`
+			} `json:"resources"`
+		} `json:"apiEnablements"`
+	} `json:"status"`
+}
+
+func clusterOf(object *unstructured.Unstructured) (*cluster, error) {
+	c := &cluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, c); err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", contract.KarmadaClusterKind, object.GetName(), err)
+	}
+	return c, nil
+}
+
+// barred says why a job may not go to a cluster, "" where it may.
+func (b *binding) barred(c *cluster) string {
+	ready := false
+	for _, condition := range c.Status.Conditions {
+		ready = ready || condition.Type == "Ready" && condition.Status == metav1.ConditionTrue
+	}
+	kind := b.kind()
+	served := false
+	for _, enabled := range c.Status.APIEnablements {
+		for _, resource := range enabled.Resources {
+			served = served || enabled.GroupVersion == b.Spec.Resource.APIVersion && resource.Kind == kind.Kind
+		}
+	}
+	selected, err := true, error(nil)
+	if b.Spec.Placement.ClusterAffinity != nil {
+		selected, err = b.Spec.Placement.ClusterAffinity.selects(c)
+	}
+	switch {
+	case c.DeletionTimestamp != nil:
+		return "it is being removed from the fleet"
+	case len(b.Spec.Placement.ClusterAffinities) > 0:
+		return "the policy has clusterAffinities, which this scheduler does not know"
+	case err != nil:
+		return "the policy's clusterAffinity cannot be used: " + err.Error()
+	case !selected:
+		return "the policy's clusterAffinity does not select it"
+	case !ready:
+		return "it is not ready"
+	case !served:
+		return fmt.Sprintf("it does not serve %s of %s", kind.Kind, b.Spec.Resource.APIVersion)
+	}
+	for _, taint := range c.Spec.Taints {
+		tolerated := slices.ContainsFunc(b.Spec.Placement.ClusterTolerations, func(t corev1.Toleration) bool { return tolerates(t, taint) })
+		if (taint.Effect == corev1.TaintEffectNoSchedule || taint.Effect == corev1.TaintEffectNoExecute) && !tolerated {
+			return fmt.Sprintf("it has the taint %s, which the policy does not tolerate", taint.ToString())
+		}
+	}
+	return ""
+}
+
+func tolerates(t corev1.Toleration, taint corev1.Taint) bool {
+	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+		return false
+	}
+	return t.Operator == corev1.TolerationOpExists || t.Key != "" && t.Value == taint.Value
+}
+
+// weight is how much the policy prefers a cluster: the highest of the weights whose clusters it is among.
+func (b *binding) weight(c *cluster) (weight int64) {
+	for _, static := range b.Spec.Placement.ReplicaScheduling.WeightPreference.StaticWeightList {
+		if selected, err := static.TargetCluster.selects(c); err == nil && selected {
+			weight = max(weight, static.Weight)
+		}
+	}
+	return weight
+}
+
+// selects reports whether a cluster is among those of the affinity.
+func (a *affinity) selects(c *cluster) (bool, error) {
+	if slices.Contains(a.ExcludeClusters, c.Name) || len(a.ClusterNames) > 0 && !slices.Contains(a.ClusterNames, c.Name) {
+		return false, nil
+	}
+	if a.LabelSelector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(a.LabelSelector)
+		if err != nil || !selector.Matches(labels.Set(c.Labels)) {
+			return false, err
+		}
+	}
+	if a.FieldSelector == nil {
+		return true, nil
+	}
+	for _, term := range a.FieldSelector.MatchExpressions {
+		values, known := map[string][]string{"provider": {c.Spec.Provider}, "region": {c.Spec.Region}, "zone": c.Spec.Zones}[term.Key]
+		if !known {
+			return false, fmt.Errorf("fieldSelector has the key %q; it may have provider, region and zone", term.Key)
+		}
+		among := slices.ContainsFunc(values, func(value string) bool { return slices.Contains(term.Values, value) })
+		switch term.Operator {
+		case corev1.NodeSelectorOpIn:
+			if !among {
+				return false, nil
+			}
+		case corev1.NodeSelectorOpNotIn:
+			if among {
+				return false, nil
+			}
+		default:
+			return false, fmt.Errorf("fieldSelector has the operator %q; it may have In and NotIn", term.Operator)
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,145 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+)
+
+// Karmada's words for what a scheduler has done.
+const (
+	conditionScheduled = "Scheduled"
+	reasonSuccess      = "Success"
+	reasonNoCluster    = "NoClusterFit"
+	reasonUnreadable   = "Unschedulable"
+	eventSucceeded     = "ScheduleBindingSucceed"
+	eventFailed        = "ScheduleBindingFailed"
+)
+
+// podsOf are the pods that a job will have on a member cluster, as the scheduler there will see them once all have appeared.
+func podsOf(object *unstructured.Unstructured) ([]*corev1.Pod, error) {
+	pods, err := job.Pods(object)
+	if err != nil {
+		return nil, err
+	}
+	made := metav1.NewTime(time.Now().Add(-time.Minute)) // nothing waits for others to appear
+	for _, pod := range pods {
+		pod.UID = types.UID(string(object.GetUID()) + "/" + pod.Name)
+		pod.CreationTimestamp = made
+		if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName {
+			pod.Spec.SchedulerName = contract.SchedulerName // as the member's admission routes it
+		}
+	}
+	return pods, nil
+}
+
+// commit sends a job to a cluster, in one write that fails if the binding has changed, and says so.
+func (c *controller) commit(ctx context.Context, b *binding, object *unstructured.Unstructured, cluster string, pods []*corev1.Pod) error {
+	placement, _, err := unstructured.NestedMap(b.object.Object, "spec", "placement")
+	if err != nil {
+		return fmt.Errorf("read the placement of binding %s: %w", b.key(), err)
+	}
+	applied, err := json.Marshal(placement)
+	if err != nil {
+		return fmt.Errorf("encode the placement of binding %s: %w", b.key(), err)
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"resourceVersion": b.ResourceVersion,
+			"annotations":     map[string]string{contract.AppliedPlacementAnnotation: string(applied)},
+		},
+		"spec": map[string]any{
+			"clusters":   []any{map[string]string{"name": cluster}},
+			"suspension": map[string]bool{"scheduling": false},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("encode the patch of binding %s: %w", b.key(), err)
+	}
+	_, err = c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
+	if err != nil {
+		return fmt.Errorf("send %s %s/%s to cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, cluster, err)
+	}
+	text := result(cluster, pods)
+	for _, about := range []*unstructured.Unstructured{b.object, object} {
+		c.events.Event(about, corev1.EventTypeNormal, eventSucceeded, text)
+	}
+	return nil // its status is written once the hub shows it
+}
+
+// refuse says why a job has no cluster.
+func (c *controller) refuse(ctx context.Context, b *binding, object *unstructured.Unstructured, reason, text string) error {
+	if b.said() == text {
+		return nil
+	}
+	for _, about := range []*unstructured.Unstructured{b.object, object} {
+		c.events.Event(about, corev1.EventTypeWarning, eventFailed, text)
+	}
+	return c.report(ctx, b, metav1.ConditionFalse, reason, text)
+}
+
+// said is what the binding's condition Scheduled says.
+func (b *binding) said() string {
+	for _, condition := range b.Status.Conditions {
+		if condition.Type == conditionScheduled {
+			return condition.Message
+		}
+	}
+	return ""
+}
+
+// report writes the condition of a binding.
+func (c *controller) report(ctx context.Context, b *binding, status metav1.ConditionStatus, reason, text string) error {
+	now := metav1.Now()
+	conditions := slices.DeleteFunc(slices.Clone(b.Status.Conditions), func(c metav1.Condition) bool { return c.Type == conditionScheduled })
+	conditions = append(conditions, metav1.Condition{Type: conditionScheduled, Status: status, Reason: reason, Message: text, LastTransitionTime: now})
+	of := map[string]any{"conditions": conditions}
+	if status == metav1.ConditionTrue {
+		of["lastScheduledTime"], of["schedulerObservedGeneration"] = now, b.Generation
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": b.ResourceVersion}, "status": of})
+	if err != nil {
+		return fmt.Errorf("encode the status of binding %s: %w", b.key(), err)
+	}
+	_, err = c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName}, "status")
+	switch {
+	case apierrors.IsConflict(err):
+		return nil // the change is told, and it is written then
+	case err != nil:
+		return fmt.Errorf("write the status of binding %s: %w", b.key(), err)
+	}
+	return nil
+}
+
+// result says where a job goes, in the words of ACK's document.
+func result(cluster string, pods []*corev1.Pod) string {
+	return fmt.Sprintf("Binding has been scheduled successfully. Result: {%s:0,[%s]}", cluster, components(pods))
+}
+
+// components counts the pods of each role, "{master 1} {worker 2}".
+func components(pods []*corev1.Pod) string {
+	counts := map[string]int{}
+	for _, pod := range pods {
+		role, _ := inventory.Replica(pod)
+		counts[role]++
+	}
+	var parts []string
+	for _, role := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("{%s %d}", role, counts[role]))
+	}
+	return strings.Join(parts, " ")
+}

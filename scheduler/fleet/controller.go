@@ -1,0 +1,346 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
+)
+
+// again is how soon a job that has no place is tried again after something has changed in a member cluster.
+const again = time.Second
+
+var (
+	bindings = schema.GroupVersionResource{Group: contract.KarmadaWorkGroup, Version: contract.ResourceBindingVersion, Resource: contract.ResourceBindingResource}
+	clusters = schema.GroupVersionResource{Group: contract.KarmadaClusterGroup, Version: contract.KarmadaClusterVersion, Resource: contract.KarmadaClusterResource}
+)
+
+// controller decides about the bindings of a hub, one at a time.
+type controller struct {
+	hub    *kube.Client
+	events record.EventRecorder
+	work   workqueue.TypedRateLimitingInterface[string]
+
+	mu       sync.Mutex
+	bindings map[string]*binding
+	clusters map[string]*cluster
+	members  map[string]*member
+	// waiting are the bindings of jobs for which something has to change in a member cluster.
+	waiting map[string]bool
+	// sent are the bindings of jobs that were sent and whose places were looked at since this program has started.
+	sent map[string]bool
+}
+
+func newController(ctx context.Context, hub *kube.Client) *controller {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: hub.Typed.CoreV1().Events("")})
+	return &controller{
+		hub:      hub,
+		events:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.FleetSchedulerName}),
+		work:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute)),
+		bindings: map[string]*binding{}, clusters: map[string]*cluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{},
+	}
+}
+
+// run works until ctx ends.
+func (c *controller) run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, c.work.ShutDown)()
+	known, err := follow.Custom(ctx, c.hub.Dynamic, clusters, "", follow.On(func(o *unstructured.Unstructured) { c.setCluster(ctx, o) }, c.removeCluster))
+	if err != nil {
+		return err
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), known) {
+		return nil
+	}
+	if _, err := follow.Custom(ctx, c.hub.Dynamic, bindings, "", follow.On(func(o *unstructured.Unstructured) { c.setBinding(ctx, o) }, c.removeBinding)); err != nil {
+		return err
+	}
+	for {
+		key, stopped := c.work.Get()
+		if stopped {
+			return nil
+		}
+		err := c.reconcile(ctx, key)
+		switch {
+		case err == nil:
+			c.work.Forget(key)
+		case ctx.Err() == nil:
+			klog.FromContext(ctx).Error(err, "A job was not sent to a cluster, and is tried again", "binding", key)
+			c.work.AddRateLimited(key)
+		}
+		c.work.Done(key)
+	}
+}
+
+func (c *controller) setBinding(ctx context.Context, object *unstructured.Unstructured) {
+	b, err := bindingOf(object)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot use a binding")
+		return
+	}
+	if !b.ours() {
+		c.removeBinding(object)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bindings[b.key()] = b
+	c.work.Add(b.key())
+}
+
+func (c *controller) removeBinding(object *unstructured.Unstructured) {
+	key := object.GetNamespace() + "/" + object.GetName()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.bindings, key)
+	delete(c.waiting, key)
+	delete(c.sent, key)
+	for _, m := range c.members {
+		m.release(key)
+	}
+}
+
+// setCluster takes in a member cluster, and begins to follow one that is new, or reached in another way.
+func (c *controller) setCluster(ctx context.Context, object *unstructured.Unstructured) {
+	cluster, err := clusterOf(object)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot use a cluster")
+		return
+	}
+	c.mu.Lock()
+	c.clusters[cluster.Name] = cluster
+	c.mu.Unlock()
+	c.work.Add(memberPrefix + cluster.Name)
+}
+
+func (c *controller) removeCluster(object *unstructured.Unstructured) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.clusters, object.GetName())
+	c.work.Add(memberPrefix + object.GetName())
+}
+
+// What is before the names of clusters in the queue, of which bindings, with a namespace before them, have none: clusters as the hub
+// has them, and those in which something has changed.
+const memberPrefix, changePrefix = "cluster:", "change:"
+
+func (c *controller) reconcile(ctx context.Context, key string) error {
+	if name, ok := strings.CutPrefix(key, memberPrefix); ok {
+		return c.connect(ctx, name)
+	}
+	if name, ok := strings.CutPrefix(key, changePrefix); ok {
+		c.changed(name)
+		return nil
+	}
+	c.mu.Lock()
+	b := c.bindings[key]
+	delete(c.waiting, key)
+	c.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	object, err := c.hub.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
+	if kube.IsNotFound(err) {
+		return nil // the binding goes, too
+	}
+	if err != nil {
+		return err
+	}
+	pods, err := podsOf(object)
+	if err != nil {
+		return c.refuse(ctx, b, object, reasonUnreadable, fmt.Sprintf("what the job runs cannot be read: %s", err))
+	}
+	if len(b.Spec.Clusters) > 0 {
+		return c.keep(ctx, b, object, pods)
+	}
+	return c.place(ctx, b, object, pods)
+}
+
+// keep says of a job that was sent that it was, and charges its place, also where it was sent before this program started, until its
+// pods are bound.
+func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
+	if text := result(b.Spec.Clusters[0].Name, pods); b.said() != text {
+		if err := c.report(ctx, b, metav1.ConditionTrue, reasonSuccess, text); err != nil {
+			return err
+		}
+	}
+	status, err := job.StatusOf(object)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	m, seen := c.members[b.Spec.Clusters[0].Name], c.sent[b.key()]
+	c.mu.Unlock()
+	switch {
+	case status.Finished() && m != nil:
+		m.release(b.key())
+	case status.Finished() || seen || len(pods) == 0:
+	case m == nil || !m.synced.Load():
+		c.mu.Lock()
+		c.waiting[b.key()] = true
+		c.mu.Unlock()
+		return nil
+	case !m.bound(pods):
+		m.hold(b.key(), pods) // where it has no place any more there is nothing to hold
+	}
+	c.mu.Lock()
+	c.sent[b.key()] = true
+	c.mu.Unlock()
+	return nil
+}
+
+// place sends a job to the cluster that has the best place for it.
+func (c *controller) place(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
+	c.mu.Lock()
+	members := maps.Clone(c.members)
+	all := slices.SortedFunc(maps.Values(c.clusters), func(a, b *cluster) int { return natural.Compare(a.Name, b.Name) })
+	c.waiting[b.key()] = true
+	c.mu.Unlock()
+	var offers []clusterchoice.Offer
+	var reasons []string
+	unknown := false // some cluster may have a place yet
+	for _, cluster := range all {
+		why := b.barred(cluster)
+		m := members[cluster.Name]
+		if why == "" && (m == nil || !m.synced.Load()) {
+			why, unknown = "its state is not known yet", true
+		}
+		if why == "" {
+			var offer clusterchoice.Offer
+			if offer, why = m.offer(pods); why == "" {
+				offer.Weight = b.weight(cluster)
+				offers = append(offers, offer)
+			}
+		}
+		if why != "" {
+			reasons = append(reasons, cluster.Name+": "+strings.TrimSuffix(why, "."))
+		}
+	}
+	best := clusterchoice.Best(offers)
+	if best < 0 && unknown {
+		return nil // the jobs that wait are tried again once it is known
+	}
+	if best < 0 {
+		text := "the fleet has no clusters"
+		if len(reasons) > 0 {
+			text = strings.Join(reasons, "; ")
+		}
+		return c.refuse(ctx, b, object, reasonNoCluster, text)
+	}
+	chosen := members[offers[best].Cluster]
+	if why := chosen.hold(b.key(), pods); why != "" {
+		c.work.AddAfter(b.key(), again)
+		return nil // someone was faster
+	}
+	if err := c.commit(ctx, b, object, chosen.name, pods); err != nil {
+		chosen.release(b.key())
+		if apierrors.IsConflict(err) {
+			return nil // it is told of the change
+		}
+		return err
+	}
+	c.mu.Lock()
+	delete(c.waiting, b.key())
+	c.sent[b.key()] = true
+	c.mu.Unlock()
+	return nil
+}
+
+// connect follows a member cluster as the hub says that it is reached.
+func (c *controller) connect(ctx context.Context, name string) error {
+	c.mu.Lock()
+	cluster, m := c.clusters[name], c.members[name]
+	c.mu.Unlock()
+	if cluster == nil {
+		c.forget(name, m)
+		return nil
+	}
+	config, access, err := c.access(ctx, cluster)
+	if err != nil {
+		return fmt.Errorf("member cluster %s: %w", name, err)
+	}
+	if m != nil && m.access == access {
+		c.changed(name)
+		return nil
+	}
+	c.forget(name, m)
+	m, err = followMember(ctx, name, access, config, func() { c.work.AddAfter(changePrefix+name, again) })
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members[name] = m
+	return nil
+}
+
+func (c *controller) forget(name string, m *member) {
+	if m == nil {
+		return
+	}
+	m.end()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.members, name)
+}
+
+// changed gives up the places in a member cluster that are taken by now, and has jobs tried again that wait.
+func (c *controller) changed(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.members[name]; m != nil {
+		m.settle()
+	}
+	for key := range c.waiting {
+		c.work.AddAfter(key, again)
+	}
+}
+
+// access is how a member cluster is reached, and a digest of that.
+func (c *controller) access(ctx context.Context, cluster *cluster) (*rest.Config, string, error) {
+	ref := cluster.Spec.SecretRef
+	switch {
+	case cluster.Spec.APIEndpoint == "" || ref == nil:
+		return nil, "", errors.New("the hub does not say how it is reached: it has no apiEndpoint or no secretRef")
+	case cluster.Spec.ProxyURL != "":
+		return nil, "", errors.New("it is reached by a proxy, which this scheduler does not know")
+	}
+	secret, err := c.hub.Typed.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, "", fmt.Errorf("read the credentials of the hub: %w", err)
+	}
+	config := &rest.Config{Host: cluster.Spec.APIEndpoint, BearerToken: string(secret.Data["token"]), TLSClientConfig: rest.TLSClientConfig{
+		CAData: secret.Data["caBundle"], Insecure: cluster.Spec.InsecureSkipTLSVerification,
+	}}
+	if config.Insecure {
+		config.CAData = nil
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", config.Host, config.BearerToken, config.CAData, config.Insecure))
+	return config, hex.EncodeToString(sum[:]), nil
+}

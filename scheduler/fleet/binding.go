@@ -44,7 +44,7 @@ type resourceBinding struct {
 // rules are where a policy allows an object to go.
 type rules struct {
 	ClusterAffinity    *affinity           `json:"clusterAffinity"`
-	ClusterAffinities  []any               `json:"clusterAffinities"`
+	ClusterAffinities  []affinityTerm      `json:"clusterAffinities"`
 	ClusterTolerations []corev1.Toleration `json:"clusterTolerations"`
 	ReplicaScheduling  struct {
 		WeightPreference struct {
@@ -54,6 +54,12 @@ type rules struct {
 			} `json:"staticWeightList"`
 		} `json:"weightPreference"`
 	} `json:"replicaScheduling"`
+}
+
+// affinityTerm is one of several affinities, of which the first that gives the object a place counts.
+type affinityTerm struct {
+	AffinityName string `json:"affinityName"`
+	affinity     `json:",inline"`
 }
 
 // affinity selects clusters.
@@ -86,68 +92,52 @@ func (b *binding) kind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(b.Spec.Resource.APIVersion, b.Spec.Resource.Kind)
 }
 
-// cluster is Karmada's Cluster, as far as a scheduler reads it.
-type cluster struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		APIEndpoint string `json:"apiEndpoint"`
-		SecretRef   *struct {
-			Namespace string `json:"namespace"`
-			Name      string `json:"name"`
-		} `json:"secretRef"`
-		InsecureSkipTLSVerification bool           `json:"insecureSkipTLSVerification"`
-		ProxyURL                    string         `json:"proxyURL"`
-		Provider                    string         `json:"provider"`
-		Region                      string         `json:"region"`
-		Zones                       []string       `json:"zones"`
-		Taints                      []corev1.Taint `json:"taints"`
-	} `json:"spec"`
-	Status struct {
-		Conditions     []metav1.Condition `json:"conditions"`
-		APIEnablements []struct {
-			GroupVersion string `json:"groupVersion"`
-			Resources    []struct {
-				Kind string `json:"kind"`
-			} `json:"resources"`
-		} `json:"apiEnablements"`
-	} `json:"status"`
-}
-
-func clusterOf(object *unstructured.Unstructured) (*cluster, error) {
-	c := &cluster{}
+func clusterOf(object *unstructured.Unstructured) (*contract.FleetCluster, error) {
+	c := &contract.FleetCluster{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, c); err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", contract.KarmadaClusterKind, object.GetName(), err)
 	}
 	return c, nil
 }
 
-// barred says why a job may not go to a cluster, "" where it may.
-func (b *binding) barred(c *cluster) string {
-	ready := false
-	for _, condition := range c.Status.Conditions {
-		ready = ready || condition.Type == "Ready" && condition.Status == metav1.ConditionTrue
+// terms are the affinities of the policy, the one first that counts first.
+func (r *rules) terms() []affinityTerm {
+	switch {
+	case r.ClusterAffinity != nil:
+		return []affinityTerm{{affinity: *r.ClusterAffinity}}
+	case len(r.ClusterAffinities) > 0:
+		return r.ClusterAffinities
 	}
-	kind := b.kind()
-	served := false
+	return []affinityTerm{{}}
+}
+
+// barred says why a job may not go to a cluster, "" where it may: term is the position of the first affinity that selects it.
+func (b *binding) barred(c *contract.FleetCluster) (term int, why string) {
+	terms := b.Spec.Placement.terms()
+	for term = range terms {
+		selected, err := terms[term].selects(c)
+		if err != nil {
+			return 0, "the policy's affinity cannot be used: " + err.Error()
+		}
+		if selected {
+			return term, b.excluded(c)
+		}
+	}
+	return 0, "the policy's affinity does not select it"
+}
+
+// excluded says what keeps all jobs like this one from a cluster, or those that do not tolerate it, "" for nothing.
+func (b *binding) excluded(c *contract.FleetCluster) string {
+	kind, served := b.kind(), false
 	for _, enabled := range c.Status.APIEnablements {
 		for _, resource := range enabled.Resources {
 			served = served || enabled.GroupVersion == b.Spec.Resource.APIVersion && resource.Kind == kind.Kind
 		}
 	}
-	selected, err := true, error(nil)
-	if b.Spec.Placement.ClusterAffinity != nil {
-		selected, err = b.Spec.Placement.ClusterAffinity.selects(c)
-	}
-	switch {
+	switch ready := c.Ready(); {
 	case c.DeletionTimestamp != nil:
 		return "it is being removed from the fleet"
-	case len(b.Spec.Placement.ClusterAffinities) > 0:
-		return "the policy has clusterAffinities, which this scheduler does not know"
-	case err != nil:
-		return "the policy's clusterAffinity cannot be used: " + err.Error()
-	case !selected:
-		return "the policy's clusterAffinity does not select it"
-	case !ready:
+	case ready == nil || ready.Status != metav1.ConditionTrue:
 		return "it is not ready"
 	case !served:
 		return fmt.Sprintf("it does not serve %s of %s", kind.Kind, b.Spec.Resource.APIVersion)
@@ -169,7 +159,7 @@ func tolerates(t corev1.Toleration, taint corev1.Taint) bool {
 }
 
 // weight is how much the policy prefers a cluster: the highest of the weights whose clusters it is among.
-func (b *binding) weight(c *cluster) (weight int64) {
+func (b *binding) weight(c *contract.FleetCluster) (weight int64) {
 	for _, static := range b.Spec.Placement.ReplicaScheduling.WeightPreference.StaticWeightList {
 		if selected, err := static.TargetCluster.selects(c); err == nil && selected {
 			weight = max(weight, static.Weight)
@@ -179,7 +169,7 @@ func (b *binding) weight(c *cluster) (weight int64) {
 }
 
 // selects reports whether a cluster is among those of the affinity.
-func (a *affinity) selects(c *cluster) (bool, error) {
+func (a *affinity) selects(c *contract.FleetCluster) (bool, error) {
 	if slices.Contains(a.ExcludeClusters, c.Name) || len(a.ClusterNames) > 0 && !slices.Contains(a.ClusterNames, c.Name) {
 		return false, nil
 	}

@@ -29,19 +29,21 @@ status:
 	for name, test := range map[string]struct {
 		placement, cluster, barred string
 		weight                     int64
+		term                       int
 	}{
 		"anywhere":             {},
 		"by name":              {placement: `{clusterAffinity: {clusterNames: [m, other]}}`},
-		"another name":         {placement: `{clusterAffinity: {clusterNames: [other]}}`, barred: "the policy's clusterAffinity does not select it"},
-		"excluded":             {placement: `{clusterAffinity: {exclude: [m]}}`, barred: "the policy's clusterAffinity does not select it"},
+		"another name":         {placement: `{clusterAffinity: {clusterNames: [other]}}`, barred: "the policy's affinity does not select it"},
+		"excluded":             {placement: `{clusterAffinity: {exclude: [m]}}`, barred: "the policy's affinity does not select it"},
 		"by labels":            {placement: `{clusterAffinity: {labelSelector: {matchLabels: {tier: gpu}}}}`},
-		"other labels":         {placement: `{clusterAffinity: {labelSelector: {matchLabels: {tier: cpu}}}}`, barred: "the policy's clusterAffinity does not select it"},
-		"labels that are none": {placement: `{clusterAffinity: {labelSelector: {matchExpressions: [{key: a, operator: Near}]}}}`, barred: `the policy's clusterAffinity cannot be used: "Near" is not a valid label selector operator`},
+		"other labels":         {placement: `{clusterAffinity: {labelSelector: {matchLabels: {tier: cpu}}}}`, barred: "the policy's affinity does not select it"},
+		"labels that are none": {placement: `{clusterAffinity: {labelSelector: {matchExpressions: [{key: a, operator: Near}]}}}`, barred: `the policy's affinity cannot be used: "Near" is not a valid label selector operator`},
 		"by zone":              {placement: `{clusterAffinity: {fieldSelector: {matchExpressions: [{key: zone, operator: In, values: [i]}]}}}`},
-		"another region":       {placement: `{clusterAffinity: {fieldSelector: {matchExpressions: [{key: region, operator: NotIn, values: [cn-hangzhou]}]}}}`, barred: "the policy's clusterAffinity does not select it"},
-		"an unknown field":     {placement: `{clusterAffinity: {fieldSelector: {matchExpressions: [{key: color, operator: In, values: [i]}]}}}`, barred: `the policy's clusterAffinity cannot be used: fieldSelector has the key "color"; it may have provider, region and zone`},
-		"an unknown operator":  {placement: `{clusterAffinity: {fieldSelector: {matchExpressions: [{key: zone, operator: Exists}]}}}`, barred: `the policy's clusterAffinity cannot be used: fieldSelector has the operator "Exists"; it may have In and NotIn`},
-		"several affinities":   {placement: `{clusterAffinities: [{affinityName: a}]}`, barred: "the policy has clusterAffinities, which this scheduler does not know"},
+		"another region":       {placement: `{clusterAffinity: {fieldSelector: {matchExpressions: [{key: region, operator: NotIn, values: [cn-hangzhou]}]}}}`, barred: "the policy's affinity does not select it"},
+		"an unknown field":     {placement: `{clusterAffinity: {fieldSelector: {matchExpressions: [{key: color, operator: In, values: [i]}]}}}`, barred: `the policy's affinity cannot be used: fieldSelector has the key "color"; it may have provider, region and zone`},
+		"an unknown operator":  {placement: `{clusterAffinity: {fieldSelector: {matchExpressions: [{key: zone, operator: Exists}]}}}`, barred: `the policy's affinity cannot be used: fieldSelector has the operator "Exists"; it may have In and NotIn`},
+		"the second affinity":  {placement: `{clusterAffinities: [{affinityName: a, clusterNames: [other]}, {affinityName: b, clusterNames: [m]}, {affinityName: c}]}`, term: 1},
+		"none of them":         {placement: `{clusterAffinities: [{affinityName: a, clusterNames: [other]}]}`, barred: "the policy's affinity does not select it"},
 		"not ready":            {cluster: `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "False"}]}}`, barred: "it is not ready"},
 		"without the kind":     {cluster: `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "True"}]}}`, barred: "it does not serve PyTorchJob of kubeflow.org/v1"},
 		"being removed":        {cluster: `{metadata: {name: m, deletionTimestamp: "2026-01-01T00:00:00Z"}}`, barred: "it is being removed from the fleet"},
@@ -63,7 +65,9 @@ spec: {schedulerName: gpuplan-fleet-scheduler, resource: {apiVersion: kubeflow.o
 			}
 			c, err := clusterOf(object(t, text))
 			require.NoError(t, err)
-			assert.Equal(t, test.barred, b.barred(c))
+			term, barred := b.barred(c)
+			assert.Equal(t, test.barred, barred)
+			assert.Equal(t, test.term, term)
 			assert.Equal(t, test.weight, b.weight(c))
 		})
 	}
@@ -85,7 +89,8 @@ func TestTaintsOfClusters(t *testing.T) {
 			require.NoError(t, err)
 			c, err := clusterOf(object(t, `{metadata: {name: m}, spec: {taints: [`+test.taint+`]}, status: {conditions: [{type: Ready, status: "True"}], apiEnablements: [{groupVersion: batch/v1, resources: [{kind: Job}]}]}}`))
 			require.NoError(t, err)
-			assert.Equal(t, test.barred, b.barred(c))
+			_, barred := b.barred(c)
+			assert.Equal(t, test.barred, barred)
 		})
 	}
 }

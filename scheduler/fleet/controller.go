@@ -49,7 +49,7 @@ type controller struct {
 
 	mu       sync.Mutex
 	bindings map[string]*binding
-	clusters map[string]*cluster
+	clusters map[string]*contract.FleetCluster
 	members  map[string]*member
 	// waiting are the bindings of jobs for which something has to change in a member cluster.
 	waiting map[string]bool
@@ -64,7 +64,7 @@ func newController(ctx context.Context, hub *kube.Client) *controller {
 		hub:      hub,
 		events:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.FleetSchedulerName}),
 		work:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute)),
-		bindings: map[string]*binding{}, clusters: map[string]*cluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{},
+		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{},
 	}
 }
 
@@ -219,14 +219,14 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 func (c *controller) place(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
 	c.mu.Lock()
 	members := maps.Clone(c.members)
-	all := slices.SortedFunc(maps.Values(c.clusters), func(a, b *cluster) int { return natural.Compare(a.Name, b.Name) })
+	all := slices.SortedFunc(maps.Values(c.clusters), func(a, b *contract.FleetCluster) int { return natural.Compare(a.Name, b.Name) })
 	c.waiting[b.key()] = true
 	c.mu.Unlock()
 	var offers []clusterchoice.Offer
 	var reasons []string
 	unknown := false // some cluster may have a place yet
 	for _, cluster := range all {
-		why := b.barred(cluster)
+		term, why := b.barred(cluster)
 		m := members[cluster.Name]
 		if why == "" && (m == nil || !m.synced.Load()) {
 			why, unknown = "its state is not known yet", true
@@ -234,7 +234,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 		if why == "" {
 			var offer clusterchoice.Offer
 			if offer, why = m.offer(pods); why == "" {
-				offer.Weight = b.weight(cluster)
+				offer.Term, offer.Weight = term, b.weight(cluster)
 				offers = append(offers, offer)
 			}
 		}
@@ -323,7 +323,7 @@ func (c *controller) changed(name string) {
 }
 
 // access is how a member cluster is reached, and a digest of that.
-func (c *controller) access(ctx context.Context, cluster *cluster) (*rest.Config, string, error) {
+func (c *controller) access(ctx context.Context, cluster *contract.FleetCluster) (*rest.Config, string, error) {
 	ref := cluster.Spec.SecretRef
 	switch {
 	case cluster.Spec.APIEndpoint == "" || ref == nil:

@@ -13,13 +13,15 @@ import (
 type Offer struct {
 	Cluster    string
 	Placements []placement.Placement
+	// Term is the position of the affinity of the job's policy that selects the cluster; the first goes before the others.
+	Term int
 	// Weight is how much the job's policy prefers the cluster; the higher, the more.
 	Weight int64
 	// LeftGPUs are the GPUs that stay free on the nodes of the placements.
 	LeftGPUs int
 }
 
-// Best is the position of the best offer, -1 of none: the one that the policy prefers, then the one with the fastest slowest ring, then on
+// Best is the position of the best offer, -1 of none: the one that the policy prefers, by its affinities and then by its weights, then the one with the fastest slowest ring, then on
 // the fewest nodes, then with the fewest GPUs left free beside it, so that what is free elsewhere stays together, then the first by name.
 func Best(offers []Offer) int {
 	best := -1
@@ -33,6 +35,7 @@ func Best(offers []Offer) int {
 
 func compare(a, b Offer) int {
 	return cmp.Or(
+		cmp.Compare(a.Term, b.Term),
 		cmp.Compare(b.Weight, a.Weight),
 		cmp.Compare(b.slowestGBps(), a.slowestGBps()),
 		cmp.Compare(a.nodes(), b.nodes()),

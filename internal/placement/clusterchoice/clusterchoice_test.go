@@ -21,6 +21,10 @@ func TestBest(t *testing.T) {
 	}
 	assert.Equal(t, -1, clusterchoice.Best(nil))
 	for name, offers := range map[string][]clusterchoice.Offer{ // the best first
+		"the policy's affinities": {
+			{Cluster: "b", Term: 0, Weight: 1},
+			{Cluster: "a", Term: 1, Weight: 2},
+		},
 		"the policy's weight": {
 			{Cluster: "b", Weight: 2, Placements: on(10, "n", "m")},
 			{Cluster: "a", Weight: 1, Placements: on(50, "n")},

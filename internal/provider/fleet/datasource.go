@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubeschema "k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -130,12 +131,12 @@ func (d *fleetData) Read(ctx context.Context, _ datasource.ReadRequest, resp *da
 	}
 	m := model{Clusters: map[string]clusterModel{}}
 	for i := range items {
-		var c cluster
+		var c contract.FleetCluster
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(items[i].Object, &c); err != nil {
 			fail(fmt.Errorf("cluster %s is not what its kind promises: %w", items[i].GetName(), err))
 			return
 		}
-		m.Clusters[c.Name] = c.model()
+		m.Clusters[c.Name] = modelOf(&c)
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
@@ -148,17 +149,15 @@ var jobKinds = map[string][]string{
 	contract.KubeflowGroup: {contract.PyTorchJobKind, contract.MPIJobKind}, contract.TrainerGroup: {contract.TrainJobKind}, contract.JobSetGroup: {contract.JobSetKind}, batchv1.GroupName: {contract.BatchJobKind},
 }
 
-// model is the cluster in Terraform.
-func (c *cluster) model() clusterModel {
+// modelOf is a cluster in Terraform.
+func modelOf(c *contract.FleetCluster) clusterModel {
 	m := clusterModel{
 		Ready: types.BoolValue(false), KubernetesVersion: written(c.Status.KubernetesVersion), Provider: written(c.Spec.Provider), Region: written(c.Spec.Region),
-		Zones: append([]string{}, c.Spec.Zones...), Labels: map[string]string{}, Taints: []taintModel{}, Jobs: c.jobs(),
+		Zones: append([]string{}, c.Spec.Zones...), Labels: map[string]string{}, Taints: []taintModel{}, Jobs: jobsOf(c),
 	}
 	maps.Copy(m.Labels, c.Labels)
-	for _, condition := range c.Status.Conditions {
-		if condition.Type == "Ready" {
-			m.Ready, m.Reason, m.Message = types.BoolValue(condition.Status == "True"), written(condition.Reason), written(condition.Message)
-		}
+	if ready := c.Ready(); ready != nil {
+		m.Ready, m.Reason, m.Message = types.BoolValue(ready.Status == metav1.ConditionTrue), written(ready.Reason), written(ready.Message)
 	}
 	for _, t := range c.Spec.Taints {
 		m.Taints = append(m.Taints, taintModel{t.Key, t.Value, string(t.Effect)})
@@ -181,8 +180,8 @@ func (c *cluster) model() clusterModel {
 	return m
 }
 
-// jobs are the kinds of training jobs that the cluster serves.
-func (c *cluster) jobs() []jobModel {
+// jobsOf are the kinds of training jobs that a cluster serves.
+func jobsOf(c *contract.FleetCluster) []jobModel {
 	found := []jobModel{}
 	for _, api := range c.Status.APIEnablements {
 		group, err := kubeschema.ParseGroupVersion(api.GroupVersion)

@@ -1,0 +1,56 @@
+package contract
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// FleetCluster is Karmada's Cluster ([KarmadaClusterKind]), as far as it is read here: a member of a fleet, as its hub sees it.
+type FleetCluster struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		// APIEndpoint and SecretRef say how its API server is reached; the Secret has a token and a caBundle.
+		APIEndpoint string `json:"apiEndpoint"`
+		SecretRef   *struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"secretRef"`
+		InsecureSkipTLSVerification bool           `json:"insecureSkipTLSVerification"`
+		ProxyURL                    string         `json:"proxyURL"`
+		Provider                    string         `json:"provider"`
+		Region                      string         `json:"region"`
+		Zones                       []string       `json:"zones"`
+		Taints                      []corev1.Taint `json:"taints"`
+	} `json:"spec"`
+	Status struct {
+		KubernetesVersion string             `json:"kubernetesVersion"`
+		Conditions        []metav1.Condition `json:"conditions"`
+		// APIEnablements are the kinds that it serves.
+		APIEnablements []struct {
+			GroupVersion string `json:"groupVersion"`
+			Resources    []struct {
+				Kind string `json:"kind"`
+			} `json:"resources"`
+		} `json:"apiEnablements"`
+		NodeSummary *struct {
+			TotalNum int64 `json:"totalNum"`
+			ReadyNum int64 `json:"readyNum"`
+		} `json:"nodeSummary"`
+		// ResourceSummary are sums over its nodes: what they have, what pods ask for that wait for a node, and what pods on nodes have.
+		ResourceSummary *struct {
+			Allocatable corev1.ResourceList `json:"allocatable"`
+			Allocating  corev1.ResourceList `json:"allocating"`
+			Allocated   corev1.ResourceList `json:"allocated"`
+		} `json:"resourceSummary"`
+	} `json:"status"`
+}
+
+// Ready is the condition that says whether the hub reaches the cluster, nil where it has not looked yet.
+func (c *FleetCluster) Ready() *metav1.Condition {
+	for i := range c.Status.Conditions {
+		if condition := &c.Status.Conditions[i]; condition.Type == "Ready" {
+			return condition
+		}
+	}
+	return nil
+}

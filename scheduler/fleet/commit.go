@@ -86,6 +86,16 @@ func (c *controller) refuse(ctx context.Context, b *binding, object *unstructure
 	if b.said() == text {
 		return nil
 	}
+	c.mu.Lock()
+	rest := quiet - time.Since(c.told[b.key()])
+	if rest <= 0 {
+		c.told[b.key()] = time.Now()
+	}
+	c.mu.Unlock()
+	if rest > 0 {
+		c.work.AddAfter(b.key(), rest)
+		return nil
+	}
 	for _, about := range []*unstructured.Unstructured{b.object, object} {
 		c.events.Event(about, corev1.EventTypeWarning, eventFailed, text)
 	}

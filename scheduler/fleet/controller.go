@@ -33,8 +33,12 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
 )
 
-// again is how soon a job that has no place is tried again after something has changed in a member cluster.
-const again = time.Second
+const (
+	// again is how soon a job that has no place is tried again after something has changed in a member cluster.
+	again = time.Second
+	// quiet is how long it takes at least until a job is told of other reasons why it has no place.
+	quiet = 30 * time.Second
+)
 
 var (
 	bindings = schema.GroupVersionResource{Group: contract.KarmadaWorkGroup, Version: contract.ResourceBindingVersion, Resource: contract.ResourceBindingResource}
@@ -55,6 +59,8 @@ type controller struct {
 	waiting map[string]bool
 	// sent are the bindings of jobs that were sent and whose places were looked at since this program has started.
 	sent map[string]bool
+	// told is when jobs were last told why they have no place, by binding.
+	told map[string]time.Time
 }
 
 func newController(ctx context.Context, hub *kube.Client) *controller {
@@ -64,7 +70,7 @@ func newController(ctx context.Context, hub *kube.Client) *controller {
 		hub:      hub,
 		events:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.FleetSchedulerName}),
 		work:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute)),
-		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{},
+		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{}, told: map[string]time.Time{},
 	}
 }
 
@@ -78,8 +84,12 @@ func (c *controller) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), known) {
 		return nil
 	}
-	if _, err := follow.Custom(ctx, c.hub.Dynamic, bindings, "", follow.On(func(o *unstructured.Unstructured) { c.setBinding(ctx, o) }, c.removeBinding)); err != nil {
+	known, err = follow.Custom(ctx, c.hub.Dynamic, bindings, "", follow.On(func(o *unstructured.Unstructured) { c.setBinding(ctx, o) }, c.removeBinding))
+	if err != nil {
 		return err
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), known) { // what was sent before comes before what is to be sent
+		return nil
 	}
 	for {
 		key, stopped := c.work.Get()
@@ -121,6 +131,7 @@ func (c *controller) removeBinding(object *unstructured.Unstructured) {
 	delete(c.bindings, key)
 	delete(c.waiting, key)
 	delete(c.sent, key)
+	delete(c.told, key)
 	for _, m := range c.members {
 		m.release(key)
 	}
@@ -173,11 +184,11 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	pods, err := podsOf(object)
-	if err != nil {
-		return c.refuse(ctx, b, object, reasonUnreadable, fmt.Sprintf("what the job runs cannot be read: %s", err))
-	}
-	if len(b.Spec.Clusters) > 0 {
+	switch {
+	case len(b.Spec.Clusters) > 0:
 		return c.keep(ctx, b, object, pods)
+	case err != nil:
+		return c.refuse(ctx, b, object, reasonUnreadable, fmt.Sprintf("what the job runs cannot be read: %s", err))
 	}
 	return c.place(ctx, b, object, pods)
 }
@@ -185,22 +196,20 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 // keep says of a job that was sent that it was, and charges its place, also where it was sent before this program started, until its
 // pods are bound.
 func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
-	if text := result(b.Spec.Clusters[0].Name, pods); b.said() != text {
+	if text := result(b.Spec.Clusters[0].Name, pods); len(pods) > 0 && b.said() != text {
 		if err := c.report(ctx, b, metav1.ConditionTrue, reasonSuccess, text); err != nil {
 			return err
 		}
 	}
 	status, err := job.StatusOf(object)
-	if err != nil {
-		return err
-	}
+	finished := err == nil && status.Finished()
 	c.mu.Lock()
 	m, seen := c.members[b.Spec.Clusters[0].Name], c.sent[b.key()]
 	c.mu.Unlock()
 	switch {
-	case status.Finished() && m != nil:
+	case finished && m != nil:
 		m.release(b.key())
-	case status.Finished() || seen || len(pods) == 0:
+	case finished || seen || len(pods) == 0:
 	case m == nil || !m.synced.Load():
 		c.mu.Lock()
 		c.waiting[b.key()] = true
@@ -210,8 +219,11 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 		m.hold(b.key(), pods) // where it has no place any more there is nothing to hold
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.sent[b.key()] = true
-	c.mu.Unlock()
+	if !seen {
+		c.retry()
+	}
 	return nil
 }
 
@@ -221,6 +233,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	members := maps.Clone(c.members)
 	all := slices.SortedFunc(maps.Values(c.clusters), func(a, b *contract.FleetCluster) int { return natural.Compare(a.Name, b.Name) })
 	c.waiting[b.key()] = true
+	incomplete := c.incomplete()
 	c.mu.Unlock()
 	var offers []clusterchoice.Offer
 	var reasons []string
@@ -228,7 +241,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	for _, cluster := range all {
 		term, why := b.barred(cluster)
 		m := members[cluster.Name]
-		if why == "" && (m == nil || !m.synced.Load()) {
+		if why == "" && (m == nil || !m.synced.Load() || incomplete[cluster.Name]) {
 			why, unknown = "its state is not known yet", true
 		}
 		if why == "" {
@@ -272,6 +285,17 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	return nil
 }
 
+// incomplete are the clusters of which the picture lacks places of jobs that were sent there before this program started; mu must be held.
+func (c *controller) incomplete() map[string]bool {
+	names := map[string]bool{}
+	for key, b := range c.bindings {
+		if len(b.Spec.Clusters) > 0 && !c.sent[key] {
+			names[b.Spec.Clusters[0].Name] = true
+		}
+	}
+	return names
+}
+
 // connect follows a member cluster as the hub says that it is reached.
 func (c *controller) connect(ctx context.Context, name string) error {
 	c.mu.Lock()
@@ -308,6 +332,12 @@ func (c *controller) forget(name string, m *member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.members, name)
+	for key, b := range c.bindings { // what the next picture of the cluster lacks
+		if len(b.Spec.Clusters) > 0 && b.Spec.Clusters[0].Name == name {
+			delete(c.sent, key)
+			c.work.Add(key)
+		}
+	}
 }
 
 // changed gives up the places in a member cluster that are taken by now, and has jobs tried again that wait.
@@ -317,6 +347,11 @@ func (c *controller) changed(name string) {
 	if m := c.members[name]; m != nil {
 		m.settle()
 	}
+	c.retry()
+}
+
+// retry has jobs tried again that wait; mu must be held.
+func (c *controller) retry() {
 	for key := range c.waiting {
 		c.work.AddAfter(key, again)
 	}

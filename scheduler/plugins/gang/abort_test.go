@@ -68,3 +68,36 @@ func TestMemberGoesWhileTheGangIsPlanned(t *testing.T) {
 		<-done
 	})
 }
+
+// What the scheduler's own cache is a moment behind about keeps no node from a gang, for which others would be evicted elsewhere: all that
+// one attempt hears of a node is one time, and refusals beside pods that are known to be gone do not count.
+func TestRefusalsThatMayBeOfTheCache(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 1)
+	b.submit(pods)
+	no := fwk.NewStatus(fwk.Unschedulable, "Insufficient aliyun.com/gpu").WithPlugin("NodeResourcesFit")
+	refused := func(members int) rejections {
+		t.Helper()
+		var states []fwk.CycleState
+		for _, pod := range pods[:members] {
+			state := framework.NewCycleState()
+			_, status := b.plugin.PreFilter(t.Context(), state, pod, nil)
+			require.True(t, status.IsSuccess(), status.Message())
+			states = append(states, state)
+		}
+		for _, state := range states {
+			b.plugin.reject(t.Context(), "ns/job", assumedIn(state), no)
+		}
+		b.elapse()
+		b.work()
+		rejected, _ := b.plugin.rejectedFor("ns/job")
+		return rejected
+	}
+	require.Empty(t, refused(2), "both members, once each")
+	gone := b.gangPods("gone", 1, 1)[0]
+	gone.Spec.NodeName = "a"
+	b.handle.bound = append(b.handle.bound, gone)
+	require.Empty(t, refused(1), "the snapshot has a pod that is gone")
+	b.handle.bound = nil
+	require.NotEmpty(t, refused(1))
+}

@@ -277,10 +277,11 @@ func (p *Plugin) nominate(ctx context.Context, pod *corev1.Pod, node string) {
 // reject rolls an assumed pod's gang back because another plugin refused the planned node. The
 // first time that may only mean that the scheduler's own cache is a moment behind the
 // view, so the node is tried once more, and a place that was reserved is kept until then: others
-// may have been evicted for it.
+// may have been evicted for it. All that one attempt hears of a node is one time, and what the cache is seen
+// to be behind about is none.
 func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk.Status) {
 	state, _ := p.cache.Gang(key)
-	role := roleOf(state, s.pod)
+	role, behind := roleOf(state, s.pod), p.behind(s.node)
 	p.mu.Lock()
 	g := p.gang(key, s.pod)
 	beside := map[string]int{}
@@ -292,10 +293,11 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 	found := rejections{}
 	found.addRejected(role, s.node, beside, why)
 	g.checkFilters, g.asked = true, nil
-	if g.rejectedOnce[s.node] {
+	if g.rejectedOnce[s.node] && !s.attempt.rejected[s.node] && !behind {
 		g.rejected = g.rejected.with(found)
 	} else {
 		mark(&g.rejectedOnce, s.node)
+		mark(&s.attempt.rejected, s.node)
 		s.attempt.backoff, s.attempt.kept = retryDelay, true
 	}
 	bound := s.attempt.phase == phaseBinding
@@ -305,6 +307,12 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 		return
 	}
 	p.abort(ctx, s.attempt)
+}
+
+// behind reports whether the snapshot of this cycle has pods on a node of which the view knows that they are gone.
+func (p *Plugin) behind(node string) bool {
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(node)
+	return err == nil && slices.ContainsFunc(info.GetPods(), func(pod fwk.PodInfo) bool { return !p.cache.Holds(pod.GetPod().UID) })
 }
 
 // unassume takes one member of a gang that is binding off a node that refuses it; its

@@ -103,6 +103,8 @@ type attempt struct {
 	kept  bool
 	// ordered means that members are reserved in the order of their positions.
 	ordered bool
+	// rejected are nodes that another plugin refused its members.
+	rejected map[string]bool
 	// backoff is how long the gang stays out after the attempt has failed.
 	backoff time.Duration
 }

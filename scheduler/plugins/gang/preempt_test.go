@@ -136,7 +136,7 @@ func (b *bench) preempts(members, gpus int) (low, big []*corev1.Pod) {
 }
 
 // The scheduler's own cache may show a victim a moment longer than the view does. The place that it has
-// left is kept meanwhile, but not when the node is refused again.
+// left is kept meanwhile, but not when the node is refused again without them.
 func TestPlaceIsKeptWhenItIsRefusedOnce(t *testing.T) {
 	b := newBench(t, "a")
 	victims, big := b.preempts(2, 4)
@@ -146,12 +146,15 @@ func TestPlaceIsKeptWhenItIsRefusedOnce(t *testing.T) {
 	thief := b.gangPods("thief", 1, 1)
 	b.submit(thief)
 
-	b.refuse(big[0])
-	b.work()
-	_, status := b.cycle(thief[0])
-	assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
-	assert.Contains(t, b.elapse(), retryDelay)
+	for range 3 {
+		b.refuse(big[0])
+		b.work()
+		_, status := b.cycle(thief[0])
+		assert.Contains(t, status.Message(), "Held back by the reservation of gang ns/big")
+		assert.Contains(t, b.elapse(), retryDelay)
+	}
 
+	b.handle.bound = nil
 	b.refuse(big[0])
 	b.work()
 	node, status := b.cycle(thief[0])

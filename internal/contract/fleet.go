@@ -1,8 +1,13 @@
 package contract
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // FleetCluster is Karmada's Cluster ([KarmadaClusterKind]), as far as it is read here: a member of a fleet, as its hub sees it.
@@ -45,12 +50,16 @@ type FleetCluster struct {
 	} `json:"status"`
 }
 
+// FleetClusterOf reads a cluster of a hub.
+func FleetClusterOf(object *unstructured.Unstructured) (*FleetCluster, error) {
+	c := &FleetCluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, c); err != nil {
+		return nil, fmt.Errorf("cluster %s is not what its kind promises: %w", object.GetName(), err)
+	}
+	return c, nil
+}
+
 // Ready is the condition that says whether the hub reaches the cluster, nil where it has not looked yet.
 func (c *FleetCluster) Ready() *metav1.Condition {
-	for i := range c.Status.Conditions {
-		if condition := &c.Status.Conditions[i]; condition.Type == "Ready" {
-			return condition
-		}
-	}
-	return nil
+	return meta.FindStatusCondition(c.Status.Conditions, "Ready")
 }

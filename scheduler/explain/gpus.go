@@ -183,20 +183,18 @@ func (m *GPUMap) put(node *Node, pod placement.Pod, object *corev1.Pod, gpus *gp
 	if isConfirmed {
 		m.Holders[i].confirm(object, confirmed)
 	}
-	own := pod.Own
+	has, own := inventory.Positions(confirmed.GPUs, gpus), pod.Own
 	if own == 0 && len(pod.Shares) == 0 && !pod.Request.Shared() {
-		own = inventory.Positions(confirmed.GPUs, gpus)
-		given = own != 0
+		own, given = has, has != 0
 	}
-	has := func(device int) bool { return inventory.Positions(confirmed.GPUs, gpus).Has(device) }
 	for _, device := range own.GPUs() {
 		whole := hold
-		whole.Confirmed = has(device)
+		whole.Confirmed = has.Has(device)
 		on(device, whole)
 	}
 	for _, share := range pod.Shares {
 		part := hold
-		part.MemoryGiB, part.CorePercent, part.Confirmed = share.MemoryGiB, share.CorePercent, has(share.GPU)
+		part.MemoryGiB, part.CorePercent, part.Confirmed = share.MemoryGiB, share.CorePercent, has.Has(share.GPU)
 		on(share.GPU, part)
 	}
 	if own != 0 || len(pod.Shares) > 0 {

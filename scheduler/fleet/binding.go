@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,9 +37,6 @@ type resourceBinding struct {
 		} `json:"clusters"`
 		Placement *rules `json:"placement"`
 	} `json:"spec"`
-	Status struct {
-		Conditions []metav1.Condition `json:"conditions"`
-	} `json:"status"`
 }
 
 // rules are where a policy allows an object to go.
@@ -92,14 +90,6 @@ func (b *binding) kind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(b.Spec.Resource.APIVersion, b.Spec.Resource.Kind)
 }
 
-func clusterOf(object *unstructured.Unstructured) (*contract.FleetCluster, error) {
-	c := &contract.FleetCluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, c); err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", contract.KarmadaClusterKind, object.GetName(), err)
-	}
-	return c, nil
-}
-
 // terms are the affinities of the policy, the one first that counts first.
 func (r *rules) terms() []affinityTerm {
 	switch {
@@ -151,11 +141,9 @@ func (b *binding) excluded(c *contract.FleetCluster) string {
 	return ""
 }
 
+// tolerates reports whether a toleration is one, and of the taint: without a key it must be of all that exist.
 func tolerates(t corev1.Toleration, taint corev1.Taint) bool {
-	if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
-		return false
-	}
-	return t.Operator == corev1.TolerationOpExists || t.Key != "" && t.Value == taint.Value
+	return (t.Key != "" || t.Operator == corev1.TolerationOpExists) && t.ToleratesTaint(logr.Discard(), &taint, false)
 }
 
 // weight is how much the policy prefers a cluster: the highest of the weights whose clusters it is among.

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -63,7 +65,7 @@ spec: {schedulerName: gpuplan-fleet-scheduler, resource: {apiVersion: kubeflow.o
 			if text == "" {
 				text = ready
 			}
-			c, err := clusterOf(object(t, text))
+			c, err := contract.FleetClusterOf(object(t, text))
 			require.NoError(t, err)
 			term, barred := b.barred(c)
 			assert.Equal(t, test.barred, barred)
@@ -87,7 +89,7 @@ func TestTaintsOfClusters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, err := bindingOf(object(t, `{metadata: {name: b}, spec: {resource: {apiVersion: batch/v1, kind: Job}, placement: {clusterTolerations: `+test.tolerations+`}}}`))
 			require.NoError(t, err)
-			c, err := clusterOf(object(t, `{metadata: {name: m}, spec: {taints: [`+test.taint+`]}, status: {conditions: [{type: Ready, status: "True"}], apiEnablements: [{groupVersion: batch/v1, resources: [{kind: Job}]}]}}`))
+			c, err := contract.FleetClusterOf(object(t, `{metadata: {name: m}, spec: {taints: [`+test.taint+`]}, status: {conditions: [{type: Ready, status: "True"}], apiEnablements: [{groupVersion: batch/v1, resources: [{kind: Job}]}]}}`))
 			require.NoError(t, err)
 			_, barred := b.barred(c)
 			assert.Equal(t, test.barred, barred)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -88,51 +89,50 @@ func (c *controller) refuse(ctx context.Context, b *binding, object *unstructure
 	}
 	c.mu.Lock()
 	rest := quiet - time.Since(c.told[b.key()])
-	if rest <= 0 {
-		c.told[b.key()] = time.Now()
-	}
 	c.mu.Unlock()
 	if rest > 0 {
 		c.work.AddAfter(b.key(), rest)
 		return nil
 	}
+	if written, err := c.report(ctx, b, metav1.ConditionFalse, reason, text); err != nil || !written {
+		return err
+	}
+	c.mu.Lock()
+	c.told[b.key()] = time.Now()
+	c.mu.Unlock()
 	for _, about := range []*unstructured.Unstructured{b.object, object} {
 		c.events.Event(about, corev1.EventTypeWarning, eventFailed, text)
 	}
-	return c.report(ctx, b, metav1.ConditionFalse, reason, text)
+	return nil
 }
 
 // said is what the binding's condition Scheduled says.
 func (b *binding) said() string {
-	for _, condition := range b.Status.Conditions {
-		if condition.Type == conditionScheduled {
-			return condition.Message
-		}
+	scheduled, err := condition.Find(b.object, conditionScheduled)
+	if err != nil || scheduled == nil {
+		return "" // what cannot be read is written again
 	}
-	return ""
+	return scheduled.Message
 }
 
-// report writes the condition of a binding.
-func (c *controller) report(ctx context.Context, b *binding, status metav1.ConditionStatus, reason, text string) error {
-	now := metav1.Now()
-	conditions := slices.DeleteFunc(slices.Clone(b.Status.Conditions), func(c metav1.Condition) bool { return c.Type == conditionScheduled })
-	conditions = append(conditions, metav1.Condition{Type: conditionScheduled, Status: status, Reason: reason, Message: text, LastTransitionTime: now})
-	of := map[string]any{"conditions": conditions}
+// report writes the condition of a binding. It is not written where the binding has changed: the change is told, and it is written then.
+func (c *controller) report(ctx context.Context, b *binding, status metav1.ConditionStatus, reason, text string) (written bool, err error) {
+	of := map[string]any{"conditions": condition.Among(b.object, metav1.Condition{Type: conditionScheduled, Status: status, Reason: reason, Message: text})}
 	if status == metav1.ConditionTrue {
-		of["lastScheduledTime"], of["schedulerObservedGeneration"] = now, b.Generation
+		of["lastScheduledTime"], of["schedulerObservedGeneration"] = metav1.Now(), b.Generation
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": b.ResourceVersion}, "status": of})
 	if err != nil {
-		return fmt.Errorf("encode the status of binding %s: %w", b.key(), err)
+		return false, fmt.Errorf("encode the status of binding %s: %w", b.key(), err)
 	}
 	_, err = c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName}, "status")
 	switch {
 	case apierrors.IsConflict(err):
-		return nil // the change is told, and it is written then
+		return false, nil
 	case err != nil:
-		return fmt.Errorf("write the status of binding %s: %w", b.key(), err)
+		return false, fmt.Errorf("write the status of binding %s: %w", b.key(), err)
 	}
-	return nil
+	return true, nil
 }
 
 // result says where a job goes, in the words of ACK's document.

@@ -139,7 +139,7 @@ func (c *controller) removeBinding(object *unstructured.Unstructured) {
 
 // setCluster takes in a member cluster, and begins to follow one that is new, or reached in another way.
 func (c *controller) setCluster(ctx context.Context, object *unstructured.Unstructured) {
-	cluster, err := clusterOf(object)
+	cluster, err := contract.FleetClusterOf(object)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot use a cluster")
 		return
@@ -197,7 +197,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 // pods are bound.
 func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
 	if text := result(b.Spec.Clusters[0].Name, pods); len(pods) > 0 && b.said() != text {
-		if err := c.report(ctx, b, metav1.ConditionTrue, reasonSuccess, text); err != nil {
+		if _, err := c.report(ctx, b, metav1.ConditionTrue, reasonSuccess, text); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
@@ -18,7 +19,6 @@ const (
 	credentialsNamespace = "karmada-cluster"
 	// account is what the hub is on a member cluster, in accountNamespace.
 	account, accountNamespace = "gpuplan-hub", "kube-system"
-	readyCondition            = "Ready"
 )
 
 var (
@@ -85,16 +85,16 @@ func forget(ctx context.Context, hub *kube.Client, name string) error {
 }
 
 // readiness tells whether Karmada reaches a cluster, and what it says if not.
-func readiness(cluster *unstructured.Unstructured) (ready bool, message string) {
-	conditions, _, _ := unstructured.NestedSlice(cluster.Object, "status", "conditions")
-	for _, condition := range conditions {
-		condition, _ := condition.(map[string]any)
-		if condition["type"] == readyCondition {
-			message, _ = condition["message"].(string)
-			return condition["status"] == "True", cmp.Or(message, "no reason is given")
-		}
+func readiness(object *unstructured.Unstructured) (ready bool, message string) {
+	cluster, err := contract.FleetClusterOf(object)
+	if err != nil {
+		return false, err.Error()
 	}
-	return false, "not looked at yet"
+	condition := cluster.Ready()
+	if condition == nil {
+		return false, "not looked at yet"
+	}
+	return condition.Status == metav1.ConditionTrue, cmp.Or(condition.Message, "no reason is given")
 }
 
 // Joined are the clusters that the hub of a fleet has, by name, each with what keeps Karmada from reaching it, "" for nothing.

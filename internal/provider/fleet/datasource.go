@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	kubeschema "k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -131,12 +130,12 @@ func (d *fleetData) Read(ctx context.Context, _ datasource.ReadRequest, resp *da
 	}
 	m := model{Clusters: map[string]clusterModel{}}
 	for i := range items {
-		var c contract.FleetCluster
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(items[i].Object, &c); err != nil {
-			fail(fmt.Errorf("cluster %s is not what its kind promises: %w", items[i].GetName(), err))
+		c, err := contract.FleetClusterOf(&items[i])
+		if err != nil {
+			fail(err)
 			return
 		}
-		m.Clusters[c.Name] = modelOf(&c)
+		m.Clusters[c.Name] = modelOf(c)
 	}
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }

@@ -293,11 +293,13 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 	found := rejections{}
 	found.addRejected(role, s.node, beside, why)
 	g.checkFilters, g.asked = true, nil
-	if g.rejectedOnce[s.node] && !s.attempt.rejected[s.node] && !behind {
+	if first := g.rejectedOnce[s.node]; first != nil && first != s.attempt && !behind {
 		g.rejected = g.rejected.with(found)
 	} else {
-		mark(&g.rejectedOnce, s.node)
-		mark(&s.attempt.rejected, s.node)
+		if g.rejectedOnce == nil {
+			g.rejectedOnce = map[string]*attempt{}
+		}
+		g.rejectedOnce[s.node] = s.attempt
 		s.attempt.backoff, s.attempt.kept = retryDelay, true
 	}
 	bound := s.attempt.phase == phaseBinding
@@ -350,14 +352,6 @@ func roleOf(state inventory.GangState, pod *corev1.Pod) string {
 		}
 	}
 	return ""
-}
-
-// mark adds a node to a set.
-func mark(set *map[string]bool, node string) {
-	if *set == nil {
-		*set = map[string]bool{}
-	}
-	(*set)[node] = true
 }
 
 // activateAfter activates a gang after a pause.

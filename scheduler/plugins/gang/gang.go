@@ -32,9 +32,9 @@ type gang struct {
 	assumed map[types.UID]*assumedPod
 	// attempt is the attempt whose members are passing their cycles, or leaving; nil while there is none.
 	attempt *attempt
-	// rejectedOnce are nodes that another plugin refused once, rejected is what it refused again a
-	// moment later, or in a dry run.
-	rejectedOnce map[string]bool
+	// rejectedOnce are nodes that another plugin refused once, with the attempt that it refused them, rejected is what it
+	// refused again a moment later, or in a dry run.
+	rejectedOnce map[string]*attempt
 	rejected     rejections
 	// checkFilters means that another plugin has refused a node.
 	checkFilters bool
@@ -103,8 +103,6 @@ type attempt struct {
 	kept  bool
 	// ordered means that members are reserved in the order of their positions.
 	ordered bool
-	// rejected are nodes that another plugin refused its members.
-	rejected map[string]bool
 	// backoff is how long the gang stays out after the attempt has failed.
 	backoff time.Duration
 }

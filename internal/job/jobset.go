@@ -223,11 +223,16 @@ func jobSetPod(o *object, role string, index int, replica replicaSpec) *corev1.P
 	each := max(1, int(ptr.Deref(replica.Replicas, 1)/max(1, replica.Jobs)))
 	part := index / each
 	p := batchPod(o, objectName(o.Name, role, part), index%each, replica.Template)
-	p.Labels = merge(p.Labels, map[string]string{
-		contract.JobSetNameLabel: o.Name, contract.JobSetRoleLabel: role,
-		contract.JobSetJobsLabel: strconv.Itoa(int(replica.Jobs)), contract.JobSetJobIndexLabel: strconv.Itoa(part),
-	})
+	p.Labels = merge(p.Labels, jobSetLabels(o.Name, role, part, replica.Jobs))
 	return p
+}
+
+// jobSetLabels are those of one of the Jobs of a role, and of its pods.
+func jobSetLabels(set, role string, part int, jobs int32) map[string]string {
+	return map[string]string{
+		contract.JobSetNameLabel: set, contract.JobSetRoleLabel: role,
+		contract.JobSetJobsLabel: strconv.Itoa(int(jobs)), contract.JobSetJobIndexLabel: strconv.Itoa(part),
+	}
 }
 
 // Children are the names of the Jobs that the controller makes of a JobSet, nil for other jobs.
@@ -239,6 +244,40 @@ func (s Spec) Children() (names []string) {
 		names = append(names, objectName(s.Name, role, 0))
 	}
 	return names
+}
+
+// Jobs are what the controller makes of a JobSet, one for each role and named as [Spec.Children] says, nil for other jobs.
+func (s Spec) Jobs() (jobs []*batchv1.Job, err error) {
+	if !s.Framework.AsJobSet() {
+		return nil, nil
+	}
+	obj, err := s.Render()
+	if err != nil {
+		return nil, err
+	}
+	if s.Framework == TrainJob {
+		obj = asJobSet(obj)
+	}
+	set := &jobSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, set); err != nil {
+		return nil, fmt.Errorf("render the Jobs of job %s: %w", s.ID(), err)
+	}
+	for _, role := range set.Spec.Roles {
+		labels := jobSetLabels(s.Name, role.Name, 0, 1)
+		j := &batchv1.Job{
+			TypeMeta: metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: contract.BatchJobKind},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: s.Namespace, Name: objectName(s.Name, role.Name, 0),
+				Labels: merge(role.Template.Labels, labels), Annotations: role.Template.Annotations,
+			},
+			Spec: role.Template.Spec,
+		}
+		j.Spec.Suspend = set.Spec.Suspend
+		j.Spec.Template.Labels = merge(j.Spec.Template.Labels, labels)
+		j.Spec.Template.Spec.Subdomain = s.Name
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
 }
 
 func isJobSet(obj *unstructured.Unstructured) bool {

@@ -367,6 +367,28 @@ func (c *check) job() {
 		create(runtime)
 	}
 	create(bare)
+	err = Jobs(c.ctx, c.Client, c.spec)
+	c.refused(itself, "create the Jobs of "+obj.GetKind()+" "+c.spec.ID(), err)
+}
+
+// Jobs asks the server whether it would create the Jobs of a JobSet, nil where the user of the kubeconfig may not. The error is the
+// server's own.
+func Jobs(ctx context.Context, client *kube.Client, spec job.Spec) error {
+	jobs, err := spec.Jobs()
+	if err != nil || len(jobs) == 0 {
+		return nil // who writes the JobSet says so
+	}
+	may, err := client.Has(ctx, kube.Right{Verb: "create", Group: batchv1.GroupName, Resource: "jobs", Namespace: spec.Namespace})
+	if err != nil || !may {
+		return nil
+	}
+	for _, made := range jobs {
+		_, err := client.Typed.BatchV1().Jobs(spec.Namespace).Create(ctx, made, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // pods asks the server whether it would create a pod of each role, and what it would add.

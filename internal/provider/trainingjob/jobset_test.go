@@ -25,6 +25,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 )
 
 const (
@@ -272,5 +273,54 @@ func TestJobSetThatCannotStart(t *testing.T) {
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
 		{Config: strings.Replace(config, `"off"`, `"error"`, 1), PlanOnly: true, ExpectError: acctest.Saying(`violates PodSecurity "baseline:latest"`)},
 		{Config: config, ExpectError: acctest.Saying(`is forbidden: violates PodSecurity "baseline:latest"`)},
+	}})
+}
+
+// Jobs that the cluster would not let a JobSet have are said at plan, and where nobody looked, at apply.
+func TestJobSetWhoseJobsAreRefused(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	policy := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": map[string]any{"name": "no-jobs"},
+		"spec": map[string]any{
+			"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
+				"apiGroups": []any{"batch"}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"jobs"},
+			}}},
+			"validations": []any{map[string]any{"expression": "object.spec.completions < 2", "message": "Jobs have one pod here"}},
+		},
+	}}
+	binding := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": map[string]any{"name": "no-jobs"},
+		"spec": map[string]any{
+			"policyName": "no-jobs", "validationActions": []any{"Deny"},
+			"matchResources": map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "single"}}},
+		},
+	}}
+	_, err := client.Typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "single"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, obj := range []*unstructured.Unstructured{policy, binding} {
+		_, err := client.Create(t.Context(), obj)
+		require.NoError(t, err)
+	}
+	spec := job.Spec{
+		Name: "j", Namespace: "single", Framework: job.JobSet,
+		Roles: map[string]job.Role{"worker": {Replicas: 2, Image: "x"}},
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the API server has the policy
+		assert.ErrorContains(c, preflight.Jobs(t.Context(), client, spec), "Jobs have one pod here")
+	}, time.Minute, 100*time.Millisecond)
+	config := `resource "gpuplan_training_job" "j" {
+  name            = "j"
+  namespace       = "single"
+  framework       = "jobset"
+  image           = "x"
+  mode            = "default"
+  scheduler_name  = "default-scheduler"
+  placement_check = "off"
+  roles           = { worker = { gpus = 1, replicas = 2 } }
+  timeouts        = { create = "20s" }
+}`
+	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
+		{Config: strings.Replace(config, `"off"`, `"error"`, 1), PlanOnly: true, ExpectError: acctest.Saying(`would not create the Jobs of JobSet single/j`)},
+		{Config: config, ExpectError: acctest.Saying(`none of its pods can be created; the job's operator says: its Jobs cannot be created`)},
 	}})
 }

@@ -17,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	k8stypes "k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 )
 
 // patience is how long a job of which no pod can be created is waited for: what its pods
@@ -80,6 +82,7 @@ func (f *refusalFollower) run(ctx context.Context) {
 	}
 	if f.spec.Framework.AsJobSet() {
 		done.Go(func() { f.watchJobs(ctx) })
+		done.Go(func() { f.askForJobs(ctx) })
 	}
 	done.Wait()
 }
@@ -123,12 +126,42 @@ func (f *refusalFollower) take(ctx context.Context, event *corev1.Event) {
 	}
 	f.last = event.Message
 	tflog.Info(ctx, "the job's operator warns", map[string]any{"job": f.spec.ID(), "reason": event.Reason, "message": event.Message})
-	failed := slices.Contains([]string{reasonFailedCreate, reasonSetFailedCreate, reasonMPIFailed}, event.Reason) ||
-		!f.begun && slices.Contains([]string{reasonTrainJobFailed, reasonServiceFailed}, event.Reason)
-	if failed && f.limit == nil && !f.created && !mayPass(event.Message) {
+	if slices.Contains([]string{reasonFailedCreate, reasonSetFailedCreate, reasonMPIFailed}, event.Reason) ||
+		!f.begun && slices.Contains([]string{reasonTrainJobFailed, reasonServiceFailed}, event.Reason) {
+		f.fail(event.Message)
+	}
+}
+
+// fail begins the time after which the wait ends, unless what has failed may pass; mu must be held.
+func (f *refusalFollower) fail(message string) {
+	if f.limit == nil && !f.created && !mayPass(message) {
 		f.limit = time.AfterFunc(patience, f.end)
 	}
 }
+
+// askForJobs asks the cluster whether it would create the Jobs of a JobSet that has none: its controller says why it
+// could not to nobody but its log.
+func (f *refusalFollower) askForJobs(ctx context.Context) {
+	_ = wait.PollUntilContextCancel(ctx, jobsMissing, false, func(ctx context.Context) (bool, error) {
+		f.mu.Lock()
+		begun := f.begun || f.created
+		f.mu.Unlock()
+		if begun {
+			return true, nil
+		}
+		err := preflight.Jobs(ctx, f.client, f.spec)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if kube.IsRefusal(err) && !f.begun {
+			f.last = "its Jobs cannot be created: " + err.Error()
+			f.fail(err.Error())
+		}
+		return false, nil
+	})
+}
+
+// jobsMissing is how long a JobSet may have no Jobs before it is asked why.
+const jobsMissing = 5 * time.Second
 
 // quotaExceeded begins what the API server says of a ResourceQuota that is used up.
 const quotaExceeded = "exceeded quota: "

@@ -43,6 +43,8 @@ type GPUNodeStatus struct {
 	// PCIeLinks is the PCIe path hidden under NVLinks, same form.
 	PCIeLinks []string  `json:"pcieLinks,omitempty"`
 	NICs      []NICInfo `json:"nics,omitempty"`
+	// LockableKiB is how much memory containers without the capability IPC_LOCK may lock, 0 for unlimited, or unknown.
+	LockableKiB int64 `json:"lockableKiB,omitempty"`
 	// Sharing says whether programs are kept within their parts of GPUs; nil from an agent that does not share GPUs.
 	Sharing *GPUSharing `json:"sharing,omitempty"`
 	// BootID is another one after each boot of the machine, "" when unknown.
@@ -169,7 +171,27 @@ type NICInfo struct {
 	Links string `json:"links,omitempty"`
 	// Port is the state of its port, [PortActive] when it can be used, "" when unknown.
 	Port string `json:"port,omitempty"`
+	// GID is the index of its first GID of RoCE v2, [NoGID] for none, "" when unknown.
+	GID string `json:"gid,omitempty"`
+	// MTUBytes is that of its network interface, 0 when unknown.
+	MTUBytes int `json:"mtuBytes,omitempty"`
+	// Driver is its kernel module, such as erdma, "" when unknown.
+	Driver string `json:"driver,omitempty"`
 }
+
+// Unusable says why programs cannot use a device whose port is known, "" where they can, or it is not known.
+func (n NICInfo) Unusable() string {
+	switch {
+	case n.Port != "" && n.Port != PortActive:
+		return fmt.Sprintf("is %s, and not %s", n.Port, PortActive)
+	case n.GID == NoGID:
+		return "has no GID of RoCE v2, because its network interface has no address"
+	}
+	return ""
+}
+
+// NoGID says that a port has no GID of RoCE v2, so that nobody reaches it.
+const NoGID = "none"
 
 // PortActive is the state of an RDMA port that can be used; `ibv_devinfo` calls it PORT_ACTIVE.
 const PortActive = "ACTIVE"

@@ -40,8 +40,10 @@ type Reading struct {
 	// PCI are the PCI addresses of the machine's GPUs, whether or not the driver lists
 	// them, in the form of [gpu.GPU.PCIBusID].
 	PCI []string
-	// Ports are the states of the ports of RDMA devices, by the names of these: of several ports one that is active.
-	Ports map[string]string
+	// Ports are the ports of RDMA devices, by the names of these: of several ports one that is active.
+	Ports map[string]Port
+	// LockableKiB is how much memory a program on the machine may lock, as containers inherit it; 0 for unlimited, or unknown.
+	LockableKiB int64
 	// Blind says why the GPUs' events are not followed, "" while they are.
 	Blind string
 	// Signals are the conditions that hold now, and what was counted since the last reading.
@@ -66,6 +68,18 @@ type GPU struct {
 	Clique string
 	// ComputeCapability is what the GPU can do, as CUDA counts it; zeros are unknown.
 	ComputeCapability ComputeCapability
+}
+
+// Port is what the driver tells of the port of an RDMA device. What it does not tell is empty, or 0.
+type Port struct {
+	// State is the port's as InfiniBand names it: DOWN, INIT, ARMED or ACTIVE, which `ibv_devinfo` calls PORT_ACTIVE.
+	State string
+	// GID is the index of the port's first GID of RoCE v2 ([contract.NoGID] when it has a table of GIDs without one).
+	GID string
+	// MTUBytes is that of its network interface.
+	MTUBytes int
+	// Driver is the kernel module of the device, such as erdma.
+	Driver string
 }
 
 // MIG is the Multi-Instance GPU mode of a GPU.

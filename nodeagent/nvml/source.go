@@ -90,9 +90,10 @@ func (s *source) readSystem(reading *hardware.Reading) {
 	if reading.Machine.NICs, err = pci.NICs(s.sysfs, reading.Machine.GPUs); err != nil {
 		s.log.Warn("network devices not read", "error", err)
 	}
-	if reading.Ports, err = rdma.States(s.sysfs); err != nil {
+	if reading.Ports, err = rdma.Best(s.sysfs); err != nil {
 		s.log.Warn("ports of network devices not read", "error", err)
 	}
+	reading.LockableKiB = rdma.LockableKiB()
 	if reading.PCI, err = pci.GPUs(s.sysfs); err != nil {
 		s.log.Warn("GPUs on the PCI bus not counted", "error", err)
 	}

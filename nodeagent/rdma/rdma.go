@@ -1,10 +1,11 @@
-// Package rdma reads the ports of RDMA devices, Alibaba Cloud's eRDMA among them, from sysfs.
+// Package rdma reads the ports of RDMA devices, Alibaba Cloud's eRDMA among them, from sysfs, and what keeps programs from using them.
 package rdma
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,15 +14,15 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
 
-// Port is one port of a device. What the driver does not tell is empty, or nil.
+// Port is one port of a device. What the driver does not tell is empty, 0 or nil.
 type Port struct {
 	// Device is the device's name, such as erdma_0, Number that of the port, which begins with 1.
 	Device string
 	Number int
-	// State is the port's as InfiniBand names it: DOWN, INIT, ARMED or ACTIVE, which `ibv_devinfo` calls PORT_ACTIVE.
-	State string
+	hardware.Port
 	// Received and Sent are the bytes that the port has counted.
 	Received, Sent *float64
 }
@@ -29,20 +30,20 @@ type Port struct {
 // Active reports whether the port can be used.
 func (p Port) Active() bool { return p.State == contract.PortActive }
 
-// States returns the states of the ports of all devices under a sysfs tree, by device: of several ports one that is
-// active, else the first. A device whose driver tells none is not among them.
-func States(sysfs string) (map[string]string, error) {
+// Best returns a port of each device under a sysfs tree, by device: of several ports one that is
+// active, else the first. A device whose driver tells no state is not among them.
+func Best(sysfs string) (map[string]hardware.Port, error) {
 	ports, err := Ports(sysfs)
 	if err != nil {
 		return nil, err
 	}
-	states := map[string]string{}
+	best := map[string]hardware.Port{}
 	for _, p := range ports {
-		if p.State != "" && (states[p.Device] == "" || p.Active()) {
-			states[p.Device] = p.State
+		if p.State != "" && (best[p.Device].State == "" || p.Active()) {
+			best[p.Device] = p.Port
 		}
 	}
-	return states, nil
+	return best, nil
 }
 
 // Ports returns the ports of all devices under a sysfs tree, normally "/sys"; none without devices.
@@ -67,9 +68,12 @@ func Ports(sysfs string) ([]Port, error) {
 				continue
 			}
 			at := filepath.Join(folder, device.Name(), "ports", entry.Name())
-			ports = append(ports, Port{
-				Device: device.Name(), Number: number, State: state(at), Received: counter(folder, device.Name(), at, received), Sent: counter(folder, device.Name(), at, sent),
-			})
+			p := Port{
+				Device: device.Name(), Number: number, Received: counter(folder, device.Name(), at, received), Sent: counter(folder, device.Name(), at, sent),
+			}
+			p.State, p.Driver = state(at), driver(filepath.Join(folder, device.Name()))
+			p.GID, p.MTUBytes = address(sysfs, at)
+			ports = append(ports, p)
 		}
 	}
 	slices.SortFunc(ports, func(a, b Port) int {
@@ -83,12 +87,54 @@ func Ports(sysfs string) ([]Port, error) {
 
 // state reads a file such as "4: ACTIVE".
 func state(port string) string {
-	text, err := os.ReadFile(filepath.Join(port, "state"))
+	_, name, _ := strings.Cut(line(filepath.Join(port, "state")), ":")
+	return strings.TrimSpace(name)
+}
+
+// driver is the kernel module that drives a device, "" when unknown.
+func driver(device string) string {
+	target, err := os.Readlink(filepath.Join(device, "device", "driver"))
 	if err != nil {
 		return ""
 	}
-	_, name, _ := strings.Cut(string(text), ":")
-	return strings.TrimSpace(name)
+	return filepath.Base(target)
+}
+
+// roce is the type of the GIDs that eRDMA and NCCL use, as the kernel names it.
+const roce = "RoCE v2"
+
+// address returns the first GID of RoCE v2 in the table of a port ([hardware.Port]), one of IPv4 before others, and the MTU of its
+// network interface. A port of InfiniBand has no such types, and neither is known.
+func address(sysfs, port string) (gid string, mtuBytes int) {
+	entries, err := os.ReadDir(filepath.Join(port, "gids"))
+	if line(filepath.Join(port, "link_layer")) != "Ethernet" || err != nil || len(entries) == 0 {
+		return "", 0
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return natural.Compare(a.Name(), b.Name()) })
+	gid = contract.NoGID
+	for _, entry := range entries {
+		value, err := netip.ParseAddr(line(filepath.Join(port, "gids", entry.Name())))
+		if err != nil || value.IsUnspecified() || line(filepath.Join(port, "gid_attrs", "types", entry.Name())) != roce {
+			continue
+		}
+		if gid == contract.NoGID || value.Is4In6() {
+			gid = entry.Name()
+			mtuBytes, _ = strconv.Atoi(line(filepath.Join(sysfs, "class", "net", line(filepath.Join(port, "gid_attrs", "ndevs", gid)), "mtu")))
+		}
+		if value.Is4In6() {
+			break
+		}
+	}
+	return gid, mtuBytes
+}
+
+// line is the text of a file of one line, "" without it.
+func line(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // count is how drivers call a count: a file, and how many bytes each of it is.
@@ -108,11 +154,7 @@ var (
 func counter(folder, device, port string, counts []count) *float64 {
 	for _, c := range counts {
 		for _, at := range []string{port, filepath.Join(folder, device)} {
-			text, err := os.ReadFile(filepath.Join(at, c.file))
-			if err != nil {
-				continue
-			}
-			if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			if n, err := strconv.ParseUint(line(filepath.Join(at, c.file)), 10, 64); err == nil {
 				bytes := float64(n) * c.bytes
 				return &bytes
 			}

@@ -3,11 +3,14 @@ package rdma_test
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/rdma"
 )
 
@@ -39,14 +42,64 @@ func TestPorts(t *testing.T) {
 	ports, err = rdma.Ports(sysfs)
 	require.NoError(t, err)
 	assert.Equal(t, []rdma.Port{
-		{Device: "erdma_2", Number: 1, State: "DOWN", Received: bytes(5), Sent: bytes(6)},
-		{Device: "erdma_10", Number: 1, State: "ACTIVE", Received: bytes(18446744073709551615), Sent: bytes(7)},
-		{Device: "mlx5_0", Number: 1, State: "ACTIVE", Received: bytes(40)},
+		{Device: "erdma_2", Number: 1, Port: hardware.Port{State: "DOWN"}, Received: bytes(5), Sent: bytes(6)},
+		{Device: "erdma_10", Number: 1, Port: hardware.Port{State: "ACTIVE"}, Received: bytes(18446744073709551615), Sent: bytes(7)},
+		{Device: "mlx5_0", Number: 1, Port: hardware.Port{State: "ACTIVE"}, Received: bytes(40)},
 		{Device: "mlx5_0", Number: 2},
 	}, ports)
-	states, err := rdma.States(sysfs)
+	best, err := rdma.Best(sysfs)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"erdma_2": "DOWN", "erdma_10": "ACTIVE", "mlx5_0": "ACTIVE"}, states)
+	assert.Equal(t, map[string]hardware.Port{"erdma_2": {State: "DOWN"}, "erdma_10": {State: "ACTIVE"}, "mlx5_0": {State: "ACTIVE"}}, best)
 	assert.True(t, ports[1].Active())
 	assert.False(t, ports[0].Active())
+}
+
+// A port is reached by a GID of RoCE v2, of IPv4 where there is one, over the network interface that has it.
+func TestAddressesOfPorts(t *testing.T) {
+	const (
+		local = "fe80:0000:0000:0000:0216:3eff:fe01:0203"
+		ipv4  = "0000:0000:0000:0000:0000:ffff:c0a8:0001"
+		empty = "0000:0000:0000:0000:0000:0000:0000:0000"
+	)
+	type gid struct{ value, kind string }
+	for name, test := range map[string]struct {
+		layer string
+		gids  []gid
+		want  hardware.Port
+	}{
+		"IPv4 goes before the rest": {"Ethernet", []gid{{local, "IB/RoCE v1"}, {local, "RoCE v2"}, {ipv4, "IB/RoCE v1"}, {ipv4, "RoCE v2"}}, hardware.Port{GID: "3", MTUBytes: 8500}},
+		"link-local alone":          {"Ethernet", []gid{{empty, ""}, {local, "RoCE v2"}}, hardware.Port{GID: "1", MTUBytes: 8500}},
+		"no address":                {"Ethernet", []gid{{empty, "RoCE v2"}, {"what is this", "RoCE v2"}, {local, "IB/RoCE v1"}}, hardware.Port{GID: contract.NoGID}},
+		"no table":                  {"Ethernet", nil, hardware.Port{}},
+		"InfiniBand":                {"InfiniBand", []gid{{local, ""}}, hardware.Port{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sysfs := t.TempDir()
+			port := filepath.Join(sysfs, "class", "infiniband", "erdma_0", "ports", "1")
+			write := func(text string, path ...string) {
+				t.Helper()
+				file := filepath.Join(path...)
+				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+				require.NoError(t, os.WriteFile(file, []byte(text+"\n"), 0o600))
+			}
+			write(test.layer, port, "link_layer")
+			write("8500", sysfs, "class", "net", "eth1", "mtu")
+			for i, gid := range test.gids {
+				index := strconv.Itoa(i)
+				write(gid.value, port, "gids", index)
+				write(gid.kind, port, "gid_attrs", "types", index)
+				write("eth1", port, "gid_attrs", "ndevs", index)
+			}
+			device := filepath.Join(sysfs, "class", "infiniband", "erdma_0", "device")
+			require.NoError(t, os.MkdirAll(device, 0o700))
+			require.NoError(t, os.Symlink("../../../../bus/pci/drivers/erdma", filepath.Join(device, "driver")))
+			test.want.Driver = "erdma"
+
+			ports, err := rdma.Ports(sysfs)
+
+			require.NoError(t, err)
+			require.Len(t, ports, 1)
+			assert.Equal(t, test.want, ports[0].Port)
+		})
+	}
 }

@@ -42,14 +42,14 @@ func (p *publisher) announce(before, now contract.GPUNodeStatus, node *unstructu
 func (p *publisher) announcePorts(before, now contract.GPUNodeStatus, node *unstructured.Unstructured) {
 	down := map[string]bool{}
 	for _, nic := range before.NICs {
-		down[nic.Name] = nic.Port != "" && nic.Port != contract.PortActive
+		down[nic.Name] = nic.Unusable() != ""
 	}
 	for _, nic := range now.NICs {
-		switch {
-		case nic.Port == contract.PortActive && down[nic.Name]:
+		switch why := nic.Unusable(); {
+		case why == "" && nic.Port != "" && down[nic.Name]:
 			p.Events.Eventf(node, corev1.EventTypeNormal, "RDMAPortActive", "The port of RDMA device %s can be used again", nic.Name)
-		case nic.Port != "" && nic.Port != contract.PortActive && !down[nic.Name]:
-			p.Events.Eventf(node, corev1.EventTypeWarning, "RDMAPortDown", "The port of RDMA device %s is %s, and not %s: jobs that use it run without RDMA, or not at all", nic.Name, nic.Port, contract.PortActive)
+		case why != "" && !down[nic.Name]:
+			p.Events.Eventf(node, corev1.EventTypeWarning, "RDMAPortDown", "The port of RDMA device %s %s: jobs that use it run without RDMA, or not at all", nic.Name, why)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
@@ -21,7 +22,12 @@ func TestRDMAPorts(t *testing.T) {
 	}
 	a := w.start(t, m)
 	states := func(ports map[string]string) {
-		a.source.change(func(r *hardware.Reading) { r.Ports = ports })
+		a.source.change(func(r *hardware.Reading) {
+			r.Ports, r.LockableKiB = map[string]hardware.Port{}, 64
+			for name, state := range ports {
+				r.Ports[name] = hardware.Port{State: state, GID: "1", MTUBytes: 1500, Driver: "erdma"}
+			}
+		})
 		a.round()
 	}
 	for _, step := range []struct {
@@ -37,9 +43,14 @@ func TestRDMAPorts(t *testing.T) {
 	} {
 		states(step.ports)
 		var have []string
-		for _, nic := range w.gpuNode(t).Status.NICs {
+		status := w.gpuNode(t).Status
+		for _, nic := range status.NICs {
 			have = append(have, nic.Port)
+			if nic.Port != "" {
+				assert.Equal(t, contract.NICInfo{Name: nic.Name, Links: nic.Links, Port: nic.Port, GID: "1", MTUBytes: 1500, Driver: "erdma"}, nic)
+			}
 		}
+		assert.Equal(t, int64(64), status.LockableKiB)
 		assert.Equal(t, step.want, have)
 		events := slices.DeleteFunc(w.eventsSoFar(), func(e string) bool { return !strings.Contains(e, "RDMA") })
 		assert.Equal(t, step.event, strings.Join(events, "\n"))

@@ -27,7 +27,11 @@ func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks fu
 	status := contract.StatusOf(reading.Machine)
 	status.DriverVersion, status.BootID = reading.DriverVersion, reading.BootID
 	for i, nic := range status.NICs {
-		status.NICs[i].Port = reading.Ports[nic.Name]
+		port := reading.Ports[nic.Name]
+		status.NICs[i].Port, status.NICs[i].GID, status.NICs[i].MTUBytes, status.NICs[i].Driver = port.State, port.GID, port.MTUBytes, port.Driver
+	}
+	if len(status.NICs) > 0 {
+		status.LockableKiB = reading.LockableKiB
 	}
 	for i, verdict := range verdicts {
 		gpu := &status.GPUs[i]

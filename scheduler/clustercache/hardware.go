@@ -53,8 +53,9 @@ func (p *published) hardwareOf(object any) (any, error) {
 // reads here and what only tells two equal machines apart. Of others it has the GPUs for itself.
 func (p *published) share(s contract.GPUNodeStatus) (contract.GPUNodeStatus, error) {
 	s.Conditions, s.DriverVersion, s.BootID, s.Agent, s.Sharing = nil, "", "", nil, nil
-	for i := range s.NICs {
-		s.NICs[i].Port = ""
+	s.LockableKiB = 0
+	for i, nic := range s.NICs {
+		s.NICs[i] = contract.NICInfo{Name: nic.Name, Links: nic.Links}
 	}
 	for i, device := range s.GPUs {
 		s.GPUs[i] = contract.GPUInfo{

@@ -2,6 +2,7 @@ package gpunodes_test
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,8 @@ func cluster(t *testing.T) *acctest.Cloud {
 	machine.GPUs[3].Unhealthy = "XID 79: the GPU has fallen off the bus; 2 of 6 NVLinks are down"
 	status := contract.StatusOf(machine)
 	status.DriverVersion = "580.95.05"
+	far := strings.TrimSpace(strings.Repeat("SYS ", len(status.GPUs)))
+	status.NICs, status.LockableKiB = []contract.NICInfo{{Name: "erdma_0", Links: far, Port: "ACTIVE", GID: "1", MTUBytes: 1500, Driver: "erdma"}, {Name: "mlx5_0", Links: far}}, 64
 	status.GPUs[3].Faults = []contract.GPUFault{
 		{Code: "XID79", Class: "NeedsReset", Message: "XID 79: the GPU has fallen off the bus"},
 		{Code: "NVLinksDown", Class: "Warning", Message: "2 of 6 NVLinks are down"},
@@ -95,7 +98,17 @@ func TestNodesWithGPUs(t *testing.T) {
 			"mode": knownvalue.StringExact("topology"), "ready": knownvalue.Bool(true), "schedulable": knownvalue.Bool(true), "taints": list(), "problem": knownvalue.Null(),
 			"topology": knownvalue.ObjectPartial(map[string]knownvalue.Check{
 				"published": knownvalue.Bool(true), "wiring": knownvalue.StringExact("dgx1-v100"), "nvlink_gbps": knownvalue.Float64Exact(25),
-				"driver_version": knownvalue.StringExact("580.95.05"),
+				"driver_version": knownvalue.StringExact("580.95.05"), "lockable_kib": knownvalue.Int64Exact(64),
+				"nics": knownvalue.ListExact([]knownvalue.Check{
+					knownvalue.ObjectExact(map[string]knownvalue.Check{
+						"name": knownvalue.StringExact("erdma_0"), "links": knownvalue.StringExact("SYS SYS SYS SYS SYS SYS SYS SYS"), "port": knownvalue.StringExact("ACTIVE"),
+						"gid": knownvalue.StringExact("1"), "mtu_bytes": knownvalue.Int64Exact(1500), "driver": knownvalue.StringExact("erdma"),
+					}),
+					knownvalue.ObjectExact(map[string]knownvalue.Check{
+						"name": knownvalue.StringExact("mlx5_0"), "links": knownvalue.StringExact("SYS SYS SYS SYS SYS SYS SYS SYS"), "port": knownvalue.Null(),
+						"gid": knownvalue.Null(), "mtu_bytes": knownvalue.Null(), "driver": knownvalue.Null(),
+					}),
+				}),
 			}),
 			"allocatable": knownvalue.ObjectPartial(map[string]knownvalue.Check{
 				"gpus": knownvalue.Int64Exact(7), "gpu_memory_gib": knownvalue.Int64Exact(0), "pods": knownvalue.Int64Exact(64),

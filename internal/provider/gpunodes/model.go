@@ -53,12 +53,17 @@ type topology struct {
 	NVLinkDomain   types.String `tfsdk:"nvlink_domain"`
 	PCIeGeneration int64        `tfsdk:"pcie_generation"`
 	NICs           []nicModel   `tfsdk:"nics"`
+	LockableKiB    types.Int64  `tfsdk:"lockable_kib"`
 	DriverVersion  types.String `tfsdk:"driver_version"`
 }
 
 type nicModel struct {
-	Name  string       `tfsdk:"name"`
-	Links types.String `tfsdk:"links"`
+	Name     string       `tfsdk:"name"`
+	Links    types.String `tfsdk:"links"`
+	Port     types.String `tfsdk:"port"`
+	GID      types.String `tfsdk:"gid"`
+	MTUBytes types.Int64  `tfsdk:"mtu_bytes"`
+	Driver   types.String `tfsdk:"driver"`
 }
 
 // amounts are what a node offers, or has capacity.
@@ -101,11 +106,13 @@ func (n *nodeModel) setHardware(machine gpu.Machine, published *contract.GPUNode
 		status = published.Status
 	}
 	t := &n.Topology
-	t.Published, t.Wiring, t.DriverVersion = published != nil, text(status.Wiring), text(status.DriverVersion)
+	t.Published, t.Wiring, t.DriverVersion, t.LockableKiB = published != nil, text(status.Wiring), text(status.DriverVersion), count(status.LockableKiB)
 	t.NVLinkGBps, t.NVSwitch, t.PCIeGeneration = machine.NVLinkGBps, status.NVSwitch, int64(status.PCIeGeneration)
 	t.Links, t.PCIeLinks, t.NICs = orEmpty(status.Links), orEmpty(status.PCIeLinks), []nicModel{}
 	for _, nic := range status.NICs {
-		t.NICs = append(t.NICs, nicModel{Name: nic.Name, Links: text(nic.Links)})
+		t.NICs = append(t.NICs, nicModel{
+			Name: nic.Name, Links: text(nic.Links), Port: text(nic.Port), GID: text(nic.GID), MTUBytes: count(int64(nic.MTUBytes)), Driver: text(nic.Driver),
+		})
 	}
 	model := status.Model
 	if model == "" {
@@ -164,6 +171,14 @@ func text(s string) types.String {
 		return types.StringNull()
 	}
 	return types.StringValue(s)
+}
+
+// count is a number of which 0 is not known.
+func count(n int64) types.Int64 {
+	if n == 0 {
+		return types.Int64Null()
+	}
+	return types.Int64Value(n)
 }
 
 func orEmpty(list []string) []string {

@@ -74,8 +74,14 @@ func nodeAttributes() map[string]schema.Attribute {
 					NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 						"name":  computed("Name of the device."),
 						"links": computed("Path to each GPU, in the order of `gpus`: `PIX SYS`; null when not known."),
+						"port":  computed("State of its port, `ACTIVE` when it can be used; null when not known."),
+						"gid": computed("Index of the port's first GID of RoCE v2, for `NCCL_IB_GID_INDEX`; `none` when it has none, so that RDMA reaches nobody; " +
+							"null when not known."),
+						"mtu_bytes": number("MTU of its network interface in bytes; null when not known."),
+						"driver":    computed("Its kernel module, such as `erdma`; null when not known."),
 					}},
 				},
+				"lockable_kib":   number("How much memory containers without the capability `IPC_LOCK` may lock, in KiB, which RDMA needs; null when there is no limit, or it is not known."),
 				"driver_version": computed("Version of the NVIDIA driver; null when not known."),
 			},
 		},

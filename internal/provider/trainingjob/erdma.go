@@ -3,7 +3,6 @@ package trainingjob
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -27,45 +26,58 @@ func (r *trainingJob) erdmaFindings(ctx context.Context, m model, spec job.Spec)
 		spec.ID(), node, r.Session.ClusterID, contract.ERDMAController)}}
 }
 
-// portFindings warns of nodes that a job with eRDMA may use, and whose devices have no port that can be used.
-func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer) []preflight.Finding {
-	if !slices.ContainsFunc(slices.Collect(maps.Values(spec.Roles)), func(role job.Role) bool { return role.RDMA }) {
+// portFindings warns of nodes that a job with eRDMA may use, and whose devices have no port that can be used, or where it may not lock
+// memory.
+func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer) (findings []preflight.Finding) {
+	if !spec.AsksForRDMA() {
 		return nil
 	}
 	snapshot, err := r.Session.Snapshot(ctx)
 	if err != nil {
 		return nil // nobody knows
 	}
-	down := map[string]string{}
+	published := map[string]contract.GPUNodeStatus{}
 	for _, hardware := range snapshot.GPUNodes {
-		if device := portDown(hardware.Status.NICs); device != "" {
-			down[hardware.Name] = device
-		}
+		published[hardware.Name] = hardware.Status
 	}
-	var nodes []string
+	var down, locked []string
 	for _, node := range given(snapshot, on) {
-		if node != nil && down[node.Name] != "" {
-			nodes = append(nodes, node.Name)
+		switch {
+		case node == nil:
+		case portDown(published[node.Name].NICs) != "":
+			down = append(down, node.Name)
+		case published[node.Name].LockableKiB > 0 && !spec.RDMADefaults:
+			locked = append(locked, node.Name)
 		}
 	}
-	if len(nodes) == 0 {
-		return nil
+	if len(down) > 0 {
+		findings = append(findings, preflight.Finding{Warning: true, Attribute: "roles", Summary: "eRDMA port is not active", Detail: fmt.Sprintf(
+			"Replicas of job %s use eRDMA. On node %s, which they may use, the port of device %s, so that they run over TCP there, or not at all.%s "+
+				"Look at the node's driver and network interface (`ibv_devinfo`, `eadm ver`), or keep the job from it.", spec.ID(), down[0], portDown(published[down[0]].NICs), more(down))})
 	}
-	others := ""
-	if len(nodes) > 1 {
-		others = fmt.Sprintf(" The same is so of %d more.", len(nodes)-1)
+	if len(locked) > 0 {
+		findings = append(findings, preflight.Finding{Warning: true, Attribute: "rdma_defaults", Summary: "eRDMA needs locked memory", Detail: fmt.Sprintf(
+			"Replicas of job %s use eRDMA. On node %s, which they may use, a container may lock %d KiB of memory, too little to register buffers, so that they fail there, or run over TCP.%s "+
+				"With rdma_defaults the replicas get the capability IPC_LOCK, to which the limit does not apply; or lift the limit of the node's container runtime (LimitMEMLOCK=infinity).",
+			spec.ID(), locked[0], published[locked[0]].LockableKiB, more(locked))})
 	}
-	return []preflight.Finding{{Warning: true, Attribute: "roles", Summary: "eRDMA port is not active", Detail: fmt.Sprintf(
-		"Replicas of job %s use eRDMA. On node %s, which they may use, the port of device %s, so that they run over TCP there, or not at all.%s "+
-			"Look at the node's driver and network interface (`ibv_devinfo`, `eadm ver`), or keep the job from it.", spec.ID(), nodes[0], down[nodes[0]], others)}}
+	return findings
 }
 
-// portDown is a device with the state of its port, when the states of all devices are known and none is active; "" otherwise.
-func portDown(nics []contract.NICInfo) string {
-	if len(nics) == 0 || slices.ContainsFunc(nics, func(nic contract.NICInfo) bool { return nic.Port == "" || nic.Port == contract.PortActive }) {
+// more says of how many other nodes the same is so as of the first.
+func more(nodes []string) string {
+	if len(nodes) < 2 {
 		return ""
 	}
-	return fmt.Sprintf("%s is %s, and not %s", nics[0].Name, nics[0].Port, contract.PortActive)
+	return fmt.Sprintf(" The same is so of %d more.", len(nodes)-1)
+}
+
+// portDown is a device with what is wrong with its port, when the ports of all devices are known and none can be used; "" otherwise.
+func portDown(nics []contract.NICInfo) string {
+	if len(nics) == 0 || slices.ContainsFunc(nics, func(nic contract.NICInfo) bool { return nic.Unusable() == "" }) {
+		return ""
+	}
+	return nics[0].Name + " " + nics[0].Unusable()
 }
 
 // plannedERDMA is a node that does not exist yet on which a replica is planned that asks for an

@@ -22,6 +22,7 @@ func TestERDMAPortsThatAreDown(t *testing.T) {
 	cli.Write(t, config)
 	cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.v100")
 	node := cloud.NodeNames(t)[0]
+	lockableKiB := int64(64)
 	plan := func(ports ...string) string {
 		t.Helper()
 		machine, ok := catalog.Machine(kind)
@@ -29,19 +30,31 @@ func TestERDMAPortsThatAreDown(t *testing.T) {
 		status := contract.StatusOf(machine)
 		status.NICs = nil
 		for i, port := range ports {
-			status.NICs = append(status.NICs, contract.NICInfo{Name: "erdma_" + string(rune('0'+i)), Port: port})
+			state, gid, _ := strings.Cut(port, " ")
+			status.NICs = append(status.NICs, contract.NICInfo{Name: "erdma_" + string(rune('0'+i)), Port: state, GID: gid})
 		}
+		status.LockableKiB = lockableKiB
 		cloud.Publish(t, node, status)
 		output, _ := cli.Run("plan")
 		return acctest.Unwrapped(output)
 	}
-	const summary = "eRDMA port is not active"
+	const summary, locked = "eRDMA port is not active", "eRDMA needs locked memory"
 	assert.NotContains(t, plan(), summary, "nobody knows")
 	assert.NotContains(t, plan("ACTIVE", "DOWN"), summary)
 	assert.NotContains(t, plan("", "DOWN"), summary, "of one nobody knows")
 	said := plan("INIT", "DOWN")
 	assert.Contains(t, said, summary)
 	assert.Contains(t, said, "On node "+node+", which they may use, the port of device erdma_0 is INIT, and not ACTIVE")
+
+	assert.Contains(t, plan("ACTIVE none"), "the port of device erdma_0 has no GID of RoCE v2, because its network interface has no address")
+	assert.NotContains(t, plan("ACTIVE 1"), summary)
+	assert.NotContains(t, plan("ACTIVE 1"), locked, "the job's containers may lock memory")
+
+	cli.Write(t, strings.Replace(config, `wait_for  = "none"`, "wait_for = \"none\"\n  rdma_defaults = false", 1))
+	assert.Contains(t, plan("ACTIVE"), locked)
+	assert.Contains(t, plan("ACTIVE"), "a container may lock 64 KiB of memory")
+	lockableKiB = 0
+	assert.NotContains(t, plan("ACTIVE"), locked)
 
 	cli.Write(t, strings.Replace(config, ", rdma = true", "", 1))
 	assert.NotContains(t, plan("DOWN"), summary, "it uses no eRDMA")

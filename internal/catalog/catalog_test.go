@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -303,7 +304,11 @@ func TestRegionsAndGates(t *testing.T) {
 	assert.Equal(t, 8, features["core_mem"])
 	assert.Equal(t, 4, features["topology"])
 	assert.Len(t, Gates("enable_reservation"), 2)
-	assert.Empty(t, Gates("share"))
+	assert.Empty(t, Gates("mig"))
+	for _, m := range Modes() { // who offers what ACK's own resources are called
+		offers := m.Shared || m.Resources[contract.ResourceTopologyGPU] != ""
+		assert.Equal(t, offers, slices.ContainsFunc(Gates(m.Name), func(g Gate) bool { return g.Required && g.Component == contract.AIInstaller }), m.Name)
+	}
 }
 
 // The data names resources; other programs know the same names from contract.

@@ -27,7 +27,8 @@ func TestUnmet(t *testing.T) {
 		"a cluster older than the scheduler": {"core_mem", runs("1.18.8-aliyun.1", "v1.18.8-aliyun-1", ""), []string{"kubernetes 1.20"}},
 		"an older cluster":                   {"disabled", runs("1.32.1-aliyun.1", "", ""), []string{"kubernetes 1.34"}},
 		"two at once":                        {"enable_reservation", runs("1.26.3-aliyun.1", "v1.26.3-aliyun-6.7.2.abc", ""), []string{"kubernetes 1.28", "kube-scheduler 6.8.0"}},
-		"a feature without gates":            {"share", runs("1.20.4", "", ""), nil},
+		"a feature without versions":         {"share", runs("1.20.4", "", "1.1.9"), nil},
+		"a feature without gates":            {"mig", runs("1.20.4", "", ""), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var unmet []string

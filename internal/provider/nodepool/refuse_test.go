@@ -214,6 +214,9 @@ func TestModesNeedTheirAddon(t *testing.T) {
 	}{
 		"computing power":  {"core_mem", "", "", nil, "Mode core_mem needs the add-on ack-ai-installer, which cluster " + acctest.ClusterID + " lacks (Alibaba Cloud: allocate computing power by scheduling shared GPU): "},
 		"topology":         {"topology", "", "", nil, "Mode topology needs the add-on ack-ai-installer, which cluster " + acctest.ClusterID + " lacks (Alibaba Cloud: activate GPU topology-aware scheduling"},
+		"memory alone":     {"share", "", "", nil, "Mode share needs the add-on ack-ai-installer, which cluster " + acctest.ClusterID + " lacks (Alibaba Cloud: allocate computing power by scheduling shared GPU): "},
+		"isolated memory":  {"cgpu", "", "", nil, "Mode cgpu needs the add-on ack-ai-installer"},
+		"by MPS":           {"mps", "", "", nil, "Mode mps needs the add-on ack-ai-installer"},
 		"regular GPUs":     {"default", "", "", nil, ""},
 		"installed":        {"topology", "", "", []string{"ack-ai-installer"}, ""},
 		"another add-on":   {"topology", "", "", []string{"ack-arena"}, "name it in depends_on of the node pool"},

@@ -68,7 +68,7 @@ func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			MarkdownDescription: "How the nodes offer their GPUs (node label `ack.node.gpu.schedule`): `default` (whole GPUs, picked by the device plugin), " +
 				"`topology` (whole GPUs, picked by the scheduler by the links between them), `share`, `cgpu`, `mps`, `core_mem` (parts of GPUs), `mig` or `disabled`. " +
 				"What a mode needs of the region, the cluster and its add-ons is checked at plan, where the service says what the cluster has; an add-on that a `gpuplan_addon` or `gpuplan_scheduler_config` of the same plan installs or upgrades counts where the node pool names that in `depends_on`. " +
-				"`core_mem` and `topology` need the add-on `ack-ai-installer`, or a `gpuplan_node_agent` with `device_plugins`: a plan warns where the add-on is missing. " +
+				"`topology`, `share`, `cgpu`, `mps` and `core_mem` need the add-on `ack-ai-installer`, or a `gpuplan_node_agent` with `device_plugins`: a plan warns where the add-on is missing. " +
 				"Default `default`. A change to or from `core_mem` or `mig` replaces the pool: existing nodes cannot be switched.",
 			Optional: true, Computed: true, Default: stringdefault.StaticString(string(placement.ModeDefault)),
 			Validators: []validator.String{mode.Exists{}},

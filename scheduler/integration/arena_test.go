@@ -57,6 +57,21 @@ var arenaSteps = []arenaStep{
 		result:  "the same without topology, on a node in mode `default`",
 	},
 	{command: "arena get pytorch-4-vgg16 --type mpijob", says: []string{"Status:      RUNNING", "pytorch-4-vgg16-worker-3 "}, result: "`RUNNING`"},
+	{command: "arena logs -f pytorch-4-vgg16", says: []string{"This pod is simulated by gpuplan-local"}, result: "its launcher's log"},
+	{
+		command: `arena submit mpi --name=pytorch-topo-4-resnet50 --gpus=1 --workers=4 --gang --gputopology=true --image=registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1 "mpirun --allow-run-as-root -np "4" -bind-to none -map-by slot -x NCCL_DEBUG=INFO -x NCCL_SOCKET_IFNAME=eth0 -x LD_LIBRARY_PATH -x PATH --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca orte_keep_fqdn_hostnames t --mca btl ^openib python /examples/pytorch_synthetic_benchmark.py --model=resnet50 --batch-size=64"`,
+		says:    []string{"The Job pytorch-topo-4-resnet50 has been submitted successfully"},
+		result:  "the same with ResNet50: four GPUs of one node joined by NVLink",
+	},
+	{command: "arena get pytorch-topo-4-resnet50 --type mpijob", says: []string{"Status:      RUNNING", "pytorch-topo-4-resnet50-launcher-", "pytorch-topo-4-resnet50-worker-3 "}, result: "`RUNNING`, the launcher and four workers"},
+	{command: "arena logs -f pytorch-topo-4-resnet50", says: []string{"This pod is simulated by gpuplan-local"}, result: "the launcher's log"},
+	{
+		command: `arena submit mpi --name=pytorch-4-resnet50 --gpus=1 --workers=4 --image=registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch-benchmark:torch1.6.0-py3.7-cuda10.1 "mpirun --allow-run-as-root -np "4" -bind-to none -map-by slot -x NCCL_DEBUG=INFO -x NCCL_SOCKET_IFNAME=eth0 -x LD_LIBRARY_PATH -x PATH --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca orte_keep_fqdn_hostnames t --mca btl ^openib python /examples/pytorch_synthetic_benchmark.py --model=resnet50 --batch-size=64"`,
+		says:    []string{"The Job pytorch-4-resnet50 has been submitted successfully"},
+		result:  "ResNet50 without topology",
+	},
+	{command: "arena get pytorch-4-resnet50 --type mpijob", says: []string{"Status:      RUNNING", "pytorch-4-resnet50-worker-3 "}, result: "`RUNNING`"},
+	{command: "arena logs -f pytorch-4-resnet50", says: []string{"This pod is simulated by gpuplan-local"}, result: "its launcher's log"},
 	{
 		command: `arena submit pytorch --name=pytorch-mnist --workers=2 --gpus=1 --device=aliyun/erdma=1 --nproc-per-node=1 --env NCCL_NET_GDR_LEVEL=1 --env NCCL_P2P_LEVEL=5 --env NCCL_DEBUG=INFO --env NCCL_SOCKET_IFNAME=eth0 --env NCCL_ALGO=Ring --clean-task-policy=None --working-dir=/root --image=kube-ai-registry.cn-shanghai.cr.aliyuncs.com/kube-ai/pytorch:mnist-example --image-pull-policy=Always --tensorboard --logdir=/workspace/logs "torchrun /workspace/arena/examples/pytorch/mnist/main.py --epochs 10000 --backend nccl --data /workspace --dir /workspace/logs"`,
 		says:    []string{"The Job pytorch-mnist has been submitted successfully"},
@@ -64,15 +79,17 @@ var arenaSteps = []arenaStep{
 	},
 	{command: "arena get pytorch-mnist", says: []string{"Status:      RUNNING", "pytorch-mnist-master-0 ", "pytorch-mnist-worker-0 "}, result: "`RUNNING`"},
 	{command: "arena logs pytorch-mnist", says: []string{"This pod is simulated by gpuplan-local"}, result: "the master's log"},
-	{command: "arena list", says: []string{"pytorch-topo-4-vgg16  RUNNING  MPIJOB", "pytorch-mnist         RUNNING  PYTORCHJOB", "ours                  RUNNING  PYTORCHJOB", "ours-mpi              RUNNING  MPIJOB"}, result: "all jobs, those of `gpuplan_training_job` with `arena_compatible` among them, with the GPUs that they asked for"},
+	{command: "arena list", says: []string{"pytorch-topo-4-vgg16     RUNNING  MPIJOB", "pytorch-mnist            RUNNING  PYTORCHJOB", "ours                     RUNNING  PYTORCHJOB", "ours-mpi                 RUNNING  MPIJOB"}, result: "all jobs, those of `gpuplan_training_job` with `arena_compatible` among them, with the GPUs that they asked for"},
 	{command: "arena get ours-mpi --type mpijob", says: []string{"Status:      RUNNING", "ours-mpi-launcher-", "ours-mpi-worker-1 "}, result: "an MPI job of the provider, which is an MPIJob `v1alpha1` too"},
 	{command: "arena logs ours-mpi --type mpijob", says: []string{"This pod is simulated by gpuplan-local"}, result: "its launcher's log"},
 	{command: "arena get ours", says: []string{"Status:      RUNNING", "ours-worker-0 "}, result: "a job of the provider"},
 	{command: "arena logs ours", says: []string{"This pod is simulated by gpuplan-local"}, result: "its log"},
-	{command: "arena top job", says: []string{"ours                  RUNNING  PYTORCHJOB", "ours-mpi              RUNNING  MPIJOB", "Total Allocated/Requested GPUs of Training Jobs: "}, result: "the GPUs that jobs asked for; arena counts only `nvidia.com/gpu` as allocated"},
+	{command: "arena top job", says: []string{"ours                     RUNNING  PYTORCHJOB", "ours-mpi                 RUNNING  MPIJOB", "Total Allocated/Requested GPUs of Training Jobs: "}, result: "the GPUs that jobs asked for; arena counts only `nvidia.com/gpu` as allocated"},
 	{command: "arena delete ours", says: []string{"The training job ours has been deleted successfully"}, result: "job and ConfigMap are gone; the next `terraform plan` creates the job again"},
 	{command: "arena delete ours-mpi", says: []string{"The training job ours-mpi has been deleted successfully"}, result: "the same of an MPI job"},
 	{command: "arena delete pytorch-mnist", says: []string{"The training job pytorch-mnist has been deleted successfully"}, result: "everything of it is gone"},
+	{command: "arena delete pytorch-4-resnet50", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
+	{command: "arena delete pytorch-topo-4-resnet50", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-topo-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena list", says: []string{"NAME"}, result: "nothing any more"},
@@ -87,7 +104,7 @@ func TestArena(t *testing.T) {
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("arena is not built; make bin/arena builds it in about 5 minutes")
 	}
-	s := newTestCluster(t, machine{count: 1, mode: "topology"}, machine{count: 1, mode: "default", extra: corev1.ResourceList{contract.ResourceERDMA: quantity(200)}})
+	s := newTestCluster(t, machine{count: 2, mode: "topology"}, machine{count: 2, mode: "default", extra: corev1.ResourceList{contract.ResourceERDMA: quantity(200)}})
 	startScheduler(t)
 	s.routePods()
 	s.submitOurs("ours", trainingjob.PyTorch, "master")
@@ -97,8 +114,9 @@ func TestArena(t *testing.T) {
 		if !a.try(step) {
 			return
 		}
-		if strings.Contains(step.command, "--gputopology") {
-			a.requireBestGPUs("pytorch-topo-4-vgg16")
+		if _, rest, ok := strings.Cut(step.command, "--name="); ok && strings.Contains(step.command, "--gputopology") {
+			name, _, _ := strings.Cut(rest, " ")
+			a.requireBestGPUs(name)
 		}
 	}
 	s.await("nothing to be left", func(ctx context.Context) (bool, string) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -131,7 +132,7 @@ func TestDocumentTopologyAndRegular(t *testing.T) {
 	}
 }
 
-// Jobs of 2 GiB and 30 % on a node with one GPU: three fit, the fourth waits.
+// Jobs of 2 GiB and 30 % on a node with one GPU: three fit, the fourth waits until one of them is deleted.
 func TestDocumentShareOneGPU(t *testing.T) {
 	s := newTestCluster(t, machine{
 		count: 1, mode: "core_mem",
@@ -143,10 +144,12 @@ func TestDocumentShareOneGPU(t *testing.T) {
 	for i := range 4 {
 		s.apply("share.yaml", fmt.Sprintf("cuda-sample-%d", i))
 	}
+	var runs string // the job of a pod that has a place
 	for _, pod := range s.awaitPods(3) {
 		if pod.Spec.NodeName == "" {
 			continue
 		}
+		runs = pod.Labels[batchv1.JobNameLabel]
 		assert.Equal(t, []contract.GPUShare{{GPU: 0, MemoryGiB: 2, CorePercent: 30}}, s.allocation(pod).Shares)
 		assert.JSONEq(t, `{"0":{"0":30}}`, pod.Annotations[contract.ShareCoreAnnotation])
 	}
@@ -155,5 +158,13 @@ func TestDocumentShareOneGPU(t *testing.T) {
 		require.NoError(t, err)
 		why := reason(list.Items)
 		return len(list.Items) == 4 && bound(list.Items) == 3 && strings.HasPrefix(why, "0 of 1"), why
+	})
+
+	background := metav1.DeletePropagationBackground
+	require.NoError(t, api().BatchV1().Jobs(s.namespace).Delete(t.Context(), runs, metav1.DeleteOptions{PropagationPolicy: &background}))
+	s.await("the fourth pod to take the place of the one that is deleted", func(ctx context.Context) (bool, string) {
+		list, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		return len(list.Items) == 3 && bound(list.Items) == 3, fmt.Sprintf("%d of %d; %s", bound(list.Items), len(list.Items), reason(list.Items))
 	})
 }

@@ -1,6 +1,6 @@
 # The provider, or an alias of it, has the kubeconfig of the hub.
 #
-# PyTorchJobs of the namespace default wait in the hub's queue, go to one cluster as a whole, and to another one when they fail.
+# In ACK One's Fleet, PyTorchJobs of the namespace default wait in the queue then, go to one cluster as a whole, and to another one when they fail.
 resource "gpuplan_propagation_policy" "gangs" {
   name = "gangs"
   resource_selectors = [

@@ -117,6 +117,10 @@ func TestSuggest(t *testing.T) {
 		assert.Equal(t, tc.first, got[0], tc.asked)
 		assert.LessOrEqual(t, len(got), 3)
 	}
+	for _, near := range Suggest("ecs.gn6v-c10g1.20xlrge") {
+		assert.True(t, strings.HasPrefix(near, "ecs.gn6v-"), near)
+	}
+	assert.Contains(t, Suggest("ecs.gn6w-c10g1.20xlarge"), "ecs.gn6v-c10g1.20xlarge", "no such family")
 	assert.Empty(t, Suggest("ecs.g7.large"), "no type with GPUs is near")
 	assert.Equal(t, `There is no GPU instance type "ecs.g7.large". The data source gpuplan_instance_types lists those that there are.`, Unknown("ecs.g7.large"))
 	assert.Empty(t, Suggest("p3.16xlarge-and-something-else-altogether"))

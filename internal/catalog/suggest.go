@@ -21,17 +21,28 @@ func Unknown(name string) string {
 }
 
 // Suggest returns up to three names of instance types that are closest to the given
-// one by edit distance, the closest first, for the text of an error. Types whose family is another one are none of
-// them: every name begins and ends alike.
+// one by edit distance, the closest first, for the text of an error. Types of another family are none of
+// them where there is the one that is asked for, since they have other GPUs, and else those whose families' names are far:
+// every name begins and ends alike.
 func Suggest(name string) []string {
-	near := slices.DeleteFunc(slices.Clone(load().typeNames), func(candidate string) bool {
-		return len(Nearest(family(name), []string{family(candidate)}, 1)) == 0
-	})
-	return Nearest(name, near, 3)
+	names := load().typeNames
+	there := slices.ContainsFunc(names, func(candidate string) bool { return family(candidate) == family(name) })
+	return Nearest(name, slices.DeleteFunc(slices.Clone(names), func(candidate string) bool {
+		if there {
+			return family(candidate) != family(name)
+		}
+		return len(Nearest(shape(name), []string{shape(candidate)}, 1)) == 0
+	}), 3)
 }
 
-// family is the part of an instance type's name that is its own, "gn6v-c10g1" of "ecs.gn6v-c10g1.20xlarge".
+// family is the part of an instance type's name that tells the GPUs, "gn6v" of "ecs.gn6v-c10g1.20xlarge".
 func family(name string) string {
+	name, _, _ = strings.Cut(shape(name), "-")
+	return name
+}
+
+// shape is the family with the CPUs of a GPU, or the GPUs, "gn6v-c10g1" of "ecs.gn6v-c10g1.20xlarge".
+func shape(name string) string {
 	name, _, _ = strings.Cut(strings.TrimPrefix(name, "ecs."), ".")
 	return name
 }

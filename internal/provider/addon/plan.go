@@ -140,7 +140,7 @@ func checkVersion(from, to string) (diags diag.Diagnostics) {
 		return nil
 	}
 	if want, err := version.ParseGeneric(to); err == nil && want.LessThan(have) {
-		diags.AddAttributeError(path.Root("version"), "Add-on cannot go back", fmt.Sprintf("Version %s is older than %s, which runs: the service only upgrades add-ons.", to, from))
+		diags.AddAttributeError(path.Root("version"), "Add-on cannot go back", fmt.Sprintf("Version %s is older than %s, which runs: the service only upgrades add-ons. Write %[2]s or a newer one, or leave version out.", to, from))
 	}
 	return diags
 }
@@ -163,8 +163,12 @@ func (r *addon[M, P]) checkGates(ctx context.Context, plan P, addonVersion strin
 		runs := map[string]string{gates.Kubernetes: cluster.Version, contract.KubeScheduler: addonVersion}
 		for _, g := range gates.Unmet(feature, runs) {
 			at, called := plan.place([]string{setting})
+			upgrade := "Upgrade the cluster"
+			if g.Component == name {
+				upgrade = "Set version to a newer one"
+			}
 			diags.AddAttributeError(at, "Version is too old", fmt.Sprintf(
-				"%s of add-on %s needs %s %s or newer, and it is %s (%s).", called, name, g.Component, g.Minimum, runs[g.Component], g.Source))
+				"%s of add-on %s needs %s %s or newer, and it is %s (%s). %s, or leave the setting out.", called, name, g.Component, g.Minimum, runs[g.Component], g.Source, upgrade))
 		}
 	}
 	return diags

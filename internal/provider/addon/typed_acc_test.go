@@ -165,7 +165,7 @@ func TestTypedSettingsAreChecked(t *testing.T) {
 		"no object":               {scheduler(`extra_config = "[]"`), "extra_config", "extra_config is no JSON object: write it as extra_config = jsonencode({ loadAwareThreshold"},
 		"no driver":               {controller(`driver = "roce"`), "driver", `driver value must be one of: ["default" "compat" "ofed"]`},
 		"beside, known at plan":   {"resource \"terraform_data\" \"c\" {\n  input = \"enableReservation\"\n}\n" + scheduler(`extra_config = jsonencode({ (terraform_data.c.input) = true })`), "extra_config", "extra_config.enableReservation is what the attribute enable_reservation is for: write it there."},
-		"a version that is gone":  {scheduler(`version = "v1.20.0"`), "version", "Version v1.20.0 is older than v1.36.3-aliyun.1, which runs: the service only upgrades add-ons."},
+		"a version that is gone":  {scheduler(`version = "v1.20.0"`), "version", "Version v1.20.0 is older than v1.36.3-aliyun.1, which runs: the service only upgrades add-ons. Write v1.36.3-aliyun.1 or a newer one, or leave version out."},
 		"too low a weight":        {scheduler(`binpack_resource_weight = { cpu = -1 }`), "binpack_resource_weight", "value must be at least 0"},
 		"settings that are empty": {controller(`extra_config = jsonencode({ agent = null })`), "extra_config", "extra_config.agent is empty"},
 	} {
@@ -178,8 +178,8 @@ func TestTypedSettingsAreChecked(t *testing.T) {
 // Reservation needs versions of the cluster and of the scheduler.
 func TestVersionsThatReservationNeeds(t *testing.T) {
 	for name, test := range map[string]struct{ kubernetes, version, says string }{
-		"an old cluster":   {"1.26.3-aliyun.1", "", "enable_reservation of add-on kube-scheduler needs kubernetes 1.28 or newer, and it is 1.26.3-aliyun.1"},
-		"an old scheduler": {"1.30.3-aliyun.1", `version = "v1.40.1-aliyun-6.7.2.abc"`, "enable_reservation of add-on kube-scheduler needs kube-scheduler 6.8.0 or newer, and it is v1.40.1-aliyun-6.7.2.abc"},
+		"an old cluster":   {"1.26.3-aliyun.1", "", "enable_reservation of add-on kube-scheduler needs kubernetes 1.28 or newer, and it is 1.26.3-aliyun.1 (Alibaba Cloud: gang scheduling in a fleet, prerequisites). Upgrade the cluster, or leave the setting out."},
+		"an old scheduler": {"1.30.3-aliyun.1", `version = "v1.40.1-aliyun-6.7.2.abc"`, "enable_reservation of add-on kube-scheduler needs kube-scheduler 6.8.0 or newer, and it is v1.40.1-aliyun-6.7.2.abc (Alibaba Cloud: gang scheduling in a fleet, prerequisites). Set version to a newer one, or leave the setting out."},
 		"new enough":       {"1.28.0-aliyun.1", `version = "v1.40.1-aliyun-6.8.0.abc"`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

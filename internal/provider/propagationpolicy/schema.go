@@ -53,7 +53,7 @@ func (r *policy) Schema(ctx context.Context, _ resource.SchemaRequest, resp *res
 			"What others change of the fields that are here shows up as drift; other fields of the policy are left alone. " +
 			"Policies of whole clusters (`ClusterPropagationPolicy`) are not managed.\n\n" +
 			"The fields `suspension.scheduling` and `custom_scheduling_type` are ACK's: a hub of Karmada alone refuses them in the plan. The hub of the local platform has them, but no queue: " +
-			"gangs go to a cluster at once there, whatever `suspension.scheduling` says, and one that fails is not sent to another. " +
+			"gangs go to a cluster at once there, whatever `suspension.scheduling` says, and their failover is *planned*. " +
 			"Destroying a policy leaves what it has sent to member clusters where it is.",
 		Attributes: attributes,
 	}

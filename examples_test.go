@@ -53,6 +53,27 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// The error that the README shows is that of the quickstart with 20 workers.
+func TestErrorOfTheReadme(t *testing.T) {
+	acctest.ClearEnv(t)
+	t.Setenv("HOME", t.TempDir())
+	text, err := os.ReadFile("examples/quickstart/main.tf")
+	require.NoError(t, err)
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, says, found := strings.Cut(string(readme), "```\nError: ")
+	require.True(t, found)
+	says, _, _ = strings.Cut(says, "```")
+
+	before, workers, found := strings.Cut(string(text), "worker   = { replicas = 4, gpus = 1 }")
+	require.True(t, found)
+	output, err := newCLI(t, before+"worker   = { replicas = 20, gpus = 1 }"+workers).Run("plan")
+	require.Error(t, err)
+	for paragraph := range strings.SplitSeq(says, "\n\n") {
+		assert.Contains(t, acctest.Unwrapped(output), acctest.Unwrapped(paragraph))
+	}
+}
+
 // An import evaluates a configuration of which nothing else is in the state: no key may need it.
 func TestImportIntoQuickstart(t *testing.T) {
 	acctest.StartCloud(t)

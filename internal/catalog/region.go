@@ -28,7 +28,8 @@ func LookupRegion(name string) (Region, bool) {
 type Gate struct {
 	// Feature is the name of a mode, or of a setting.
 	Feature string `json:"feature"`
-	// Component is what must have the version: "kubernetes", an add-on's name, "nvidia-driver", "nccl", "cgpu".
+	// Component is what must have the version: "kubernetes", an add-on's name, or what only a node or an image can tell, so that
+	// no plan holds anything against it: "nvidia-driver", "nccl", "cgpu".
 	Component string `json:"component"`
 	// Kubernetes limits the gate to clusters of that minor version, "" for all.
 	Kubernetes string `json:"kubernetes"`

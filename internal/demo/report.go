@@ -183,7 +183,7 @@ func (d demo) reportNumbers() error {
 		if err != nil {
 			return fmt.Errorf("measure bin/%s: %w", name, err)
 		}
-		fmt.Fprintf(d.out, "  %-28s %4d MiB\n", name, info.Size()>>20)
+		fmt.Fprintf(d.out, "  %-28s %4.0f MiB\n", name, float64(info.Size())/(1<<20))
 	}
 	fmt.Fprintf(d.out, `
 Try next

@@ -39,6 +39,8 @@ type Options struct {
 	ClusterID string
 	// Config is the administrator's access to the cluster that gets the nodes.
 	Config *rest.Config
+	// Kubeconfig is the content of the kubeconfig that users get from the emulator.
+	Kubeconfig string
 	// Listener is where the API is served.
 	Listener net.Listener
 	// Dir keeps the emulator's state and its credentials.
@@ -100,6 +102,7 @@ func Start(ctx context.Context, options Options) (*Cloud, error) {
 		KubernetesVersion: options.KubernetesVersion,
 		AccessKeyID:       credentials.AccessKeyID,
 		AccessKeySecret:   credentials.AccessKeySecret,
+		Kubeconfig:        options.Kubeconfig,
 		TaskDuration:      taskDuration,
 		Backend:           backend,
 		State:             state,

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -186,4 +187,20 @@ func TestDrainHonoursDisruptionBudgets(t *testing.T) {
 	_, err = cloud.WaitTask(ctx, deleted.TaskID, nil)
 	require.NoError(t, err)
 	assert.Empty(t, nodesOf(t, client, "drained"))
+}
+
+// Who may ask the service reaches the cluster with what it answers, as gpuplan_kubeconfig does.
+func TestKubeconfigOfTheService(t *testing.T) {
+	platform := localtest.Start(t)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+
+	got, err := cloudClient(t, platform.Env).UserKubeconfig(ctx, platform.Env["GPUPLAN_CLUSTER_ID"], 15, false)
+	require.NoError(t, err)
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(got.Config))
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	_, err = client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	assert.NoError(t, err)
 }

@@ -260,10 +260,15 @@ func (s *server) startCloud(ctx context.Context) error {
 	if s.real != nil {
 		realNodes = s.real
 	}
+	kubeconfig, err := os.ReadFile(s.state.Clusters[0].Kubeconfig)
+	if err != nil {
+		return err
+	}
 	emulator, err := cloud.Start(ctx, cloud.Options{
-		Real:      realNodes,
-		ClusterID: s.ClusterID,
-		Config:    s.plane.Config, Listener: s.cloud, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
+		Real:       realNodes,
+		ClusterID:  s.ClusterID,
+		Kubeconfig: string(kubeconfig),
+		Config:     s.plane.Config, Listener: s.cloud, Dir: s.Dir.Cloud(), Hardware: s.Dir.Hardware(),
 		Log: s.Dir.Log("cloud"), KubernetesVersion: strings.TrimPrefix(s.state.Version, "v") + "-aliyun.1",
 	})
 	if err != nil {

@@ -115,7 +115,10 @@ func checkContext(raw *clientcmdapi.Config, context, origin string) error {
 	if context == "" {
 		context = raw.CurrentContext
 	}
-	if context == "" && len(raw.Contexts) == 0 && len(raw.Clusters) > 0 {
+	if context == "" && len(raw.Contexts) == 0 && len(raw.Clusters) == 0 {
+		return fmt.Errorf("%s names no cluster at all: take the cluster's own", origin)
+	}
+	if context == "" && len(raw.Contexts) == 0 {
 		return fmt.Errorf("%s has no contexts: add one that joins a cluster and a user", origin)
 	}
 	if context == "" {

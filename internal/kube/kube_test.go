@@ -2,6 +2,8 @@ package kube_test
 
 import (
 	"context"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -210,6 +212,39 @@ func TestUnreachableServer(t *testing.T) {
 	assert.NotContains(t, err.Error(), "Get \"", "net/http's own prefix only repeats the address")
 }
 
+// What answers is not who the kubeconfig means, or is spoken to in another way.
+func TestServerThatIsSpokenToWrongly(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	for name, test := range map[string]struct{ host, want string }{
+		"another authority": {server.URL, "the kubeconfig's certificate authority does not vouch for it (x509: certificate signed by unknown authority); check that the kubeconfig"},
+		"plain HTTP":        {strings.Replace(server.URL, "https://", "http://", 1), "it serves HTTPS, and the address says http; check that the kubeconfig"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, err := kube.New(&rest.Config{Host: test.host})
+			require.NoError(t, err)
+			_, err = client.Get(context.Background(), configMaps, "default", "a")
+			assert.ErrorContains(t, err, "cannot reach the Kubernetes API at "+test.host+": "+test.want)
+		})
+	}
+}
+
+// An answer of 400 that is Kubernetes' own is left as it is.
+func TestRequestThatTheServerRejects(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no such field","reason":"BadRequest","code":400}`)
+	}))
+	t.Cleanup(server.Close)
+	client, err := kube.New(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	_, err = client.Typed.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+	assert.ErrorContains(t, err, "no such field")
+}
+
 func TestServerThatDoesNotAnswer(t *testing.T) {
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	t.Cleanup(hanging.Close)
@@ -266,7 +301,8 @@ func TestConfigFrom(t *testing.T) {
 		"not a kubeconfig":         {kube.Access{Content: "[1, 2]"}, "the kubeconfig text is not a kubeconfig: it is neither a YAML nor a JSON object with apiVersion and kind"},
 		"unknown context":          {kube.Access{Content: text, Context: "prod"}, `has no context "prod"; its contexts: main, other`},
 		"a password in an address": {kube.Access{Content: strings.Replace(text, "https://other.example:6443", "https://me:s3cret@ other", 1)}, `server of cluster "other" is not a URL`},
-		"no current context":       {kube.Access{Content: "apiVersion: v1\nkind: Config\n"}, "has no current context"},
+		"nothing in it":            {kube.Access{Content: "apiVersion: v1\nkind: Config\n"}, "the kubeconfig text names no cluster at all: take the cluster's own"},
+		"no current context":       {kube.Access{Content: strings.Replace(text, "current-context", "x-context", 1)}, "has no current context: name one of its contexts: main, other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := kube.ConfigFrom(test.access)

@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -82,10 +84,32 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (t transport) send(r *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(r)
-	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" {
+	var (
+		op        *net.OpError
+		untrusted *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &untrusted):
 		return nil, &UnreachableError{Host: t.host, Err: err}
+	case err == nil && wantsTLS(resp):
+		resp.Body.Close()
+		return nil, &UnreachableError{Host: t.host, Err: errors.New("it serves HTTPS, and the address says http")}
 	}
 	return resp, err
+}
+
+// wantsTLS reports whether a server of HTTPS answers that it was spoken to in plain HTTP, as those in Go do.
+func wantsTLS(resp *http.Response) bool {
+	if resp.TLS != nil || resp.StatusCode != http.StatusBadRequest {
+		return false
+	}
+	begin := make([]byte, 64)
+	n, _ := io.ReadFull(resp.Body, begin) // who reads the body meets the error
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(begin[:n]), resp.Body), resp.Body}
+	return bytes.Contains(begin[:n], []byte("HTTP request to an HTTPS server"))
 }
 
 // WrappedRoundTripper lets client-go see through the wrapper.
@@ -105,11 +129,14 @@ func (b *body) Close() error {
 // networkCause returns the words that matter of a network error: "connection refused".
 func networkCause(err error) string {
 	var (
-		dns     *net.DNSError
-		syscall *os.SyscallError
-		timeout net.Error
+		dns       *net.DNSError
+		syscall   *os.SyscallError
+		timeout   net.Error
+		untrusted *tls.CertificateVerificationError
 	)
 	switch {
+	case errors.As(err, &untrusted):
+		return fmt.Sprintf("the kubeconfig's certificate authority does not vouch for it (%v)", untrusted.Err)
 	case errors.As(err, &dns):
 		return "no such host " + dns.Name
 	case errors.As(err, &syscall):

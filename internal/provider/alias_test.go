@@ -69,6 +69,9 @@ resource "gpuplan_training_job" %q {
 			}
 			require.Error(t, err)
 			assert.Contains(t, acctest.Unwrapped(said), "Two provider configurations for one cluster")
+			if id := os.Getenv("GPUPLAN_CLUSTER_ID"); !strings.Contains(test.settings, "cluster_id") {
+				assert.Contains(t, acctest.Unwrapped(said), ", cluster_id "+id+". Terraform runs a process for each")
+			}
 			assert.Contains(t, acctest.Unwrapped(said), "use one provider configuration for a cluster")
 		})
 	}

@@ -3,7 +3,6 @@
 package provider
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -191,12 +190,16 @@ func (p *Provider) checkAlone(ctx context.Context, s session.Settings, diags *di
 	if !shared {
 		return
 	}
+	cluster := address
+	if scope.ClusterID != "" { // of two local platforms it is the same, and nothing else
+		cluster = strings.TrimPrefix(address+", cluster_id "+scope.ClusterID, ", ")
+	}
 	diags.AddError("Two provider configurations for one cluster", fmt.Sprintf(
 		"Another provider configuration (an alias) of this configuration is for the same cluster, %s. Terraform runs a process for each, so nothing could be compared between the two: "+
 			"jobs of one name would overwrite and delete each other, and jobs that do not fit together would not be refused. "+
 			"If they are meant for two clusters, give each its own kubeconfig (or kube_context) and cluster_id. Else use one provider configuration for a cluster, and set what differs, such as placement_check, on the resources. "+
 			"Or give each an owner: they are then strangers to each other, like two configurations, and know of each other's jobs only what runs.",
-		cmp.Or(address, scope.ClusterID)))
+		cluster))
 }
 
 // checkKubeconfig finds mistakes in what the configuration says about the kubeconfig,

@@ -118,6 +118,8 @@ type Job struct {
 	Pools []string
 	// RequireImmediate makes it an error that the job has to wait.
 	RequireImmediate bool
+	// Unawaited means that an apply does not wait for the job.
+	Unawaited bool
 	// MayPreempt means that the job's scheduler preempts others by the planner's
 	// rules, AllowPreemption that the user agrees to it.
 	MayPreempt, AllowPreemption bool

@@ -1279,6 +1279,7 @@ func TestWhoUsesTheQuota(t *testing.T) {
 	of := func(gang string, members int, change ...func(*placement.Pod)) func(cluster) cluster {
 		return func(c cluster) cluster { return c.runs(gang, members, append(change, charged("vision"))...) }
 	}
+	unawaited := func(j ledger.Job) ledger.Job { j.Unawaited = true; return j }
 	resident := func(j ledger.Job) ledger.Job { j.Gang.Preemptible = false; return j }
 	const waits = " It waits until enough of what uses this quota has ended: "
 	const patience = " With wait_for = \"none\" an apply does not wait for it."
@@ -1297,7 +1298,8 @@ func TestWhoUsesTheQuota(t *testing.T) {
 			waits + "default/x, default/y." + patience},
 		"under leaves that have gone": {[]func(cluster) cluster{in("gone", "default/x", eight), in("batch", "default/y", eight)}, inLeaf(job(three, "b", 1), "vision"),
 			waits + "default/x, default/y." + patience},
-		"no time to wait": {[]func(cluster) cluster{of("default/x", 8)}, immediately(inLeaf(job(three, "b", 1), "vision")), waits + "default/x."},
+		"one that no apply waits for": {[]func(cluster) cluster{of("default/x", 8)}, unawaited(inLeaf(job(three, "b", 1), "vision")), waits + "default/x."},
+		"no time to wait":             {[]func(cluster) cluster{of("default/x", 8)}, immediately(inLeaf(job(three, "b", 1), "vision")), waits + "default/x."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster{nodes: three, limits: limits}

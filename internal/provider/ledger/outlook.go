@@ -410,7 +410,7 @@ func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdi
 	if users := l.live.users(limits, full); len(users) > 0 {
 		detail += fmt.Sprintf(" It waits until enough of what uses this quota has ended: %s.", join(users))
 	}
-	if !j.RequireImmediate {
+	if !j.RequireImmediate && !j.Unawaited {
 		detail += " With wait_for = \"none\" an apply does not wait for it."
 	}
 	return &Finding{

@@ -305,7 +305,7 @@ func (r *pool) planTakeover(ctx context.Context, record acs.NodePool, plan model
 	if diags.HasError() {
 		return diags
 	}
-	why, advice := "and Terraform makes a new one without regard to it, as after an apply that was cut off, `terraform state rm`, a removed block, or a change of the address without a moved block", ""
+	why, advice := "and Terraform makes a new one without regard to it, as after an apply that was cut off, `terraform state rm`, a removed block, a change of the address without a moved block, or with create_before_destroy", ""
 	if r.Session.Targets {
 		why = "and this plan is about a part of the configuration (-target), which may lack the resource that has it"
 		advice = " Plan without -target when pools change names."

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -107,9 +108,15 @@ func Unread(err error) string {
 	return Sentence(err)
 }
 
+// canceled says in our words what Go and client-go say of an interrupt.
+var canceled = strings.NewReplacer("client rate limiter Wait returned an error: context canceled", "interrupted", "context canceled", "interrupted")
+
 // Sentence makes a sentence of an error for a diagnostic.
 func Sentence(err error) string {
 	text := err.Error()
+	if errors.Is(err, context.Canceled) { // someone has interrupted Terraform
+		text = canceled.Replace(text)
+	}
 	if apierrors.IsUnauthorized(err) {
 		text += ": the API server does not know who asks; check the credentials of the kubeconfig's user, or log in again"
 	}

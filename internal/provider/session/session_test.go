@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -88,6 +89,8 @@ func TestSentence(t *testing.T) {
 	assert.Equal(t, "List pods: refused.", session.Sentence(errors.New("list pods: refused")))
 	assert.Equal(t, "List nodes: expired: the API server does not know who asks; check the credentials of the kubeconfig's user, or log in again.",
 		session.Sentence(fmt.Errorf("list nodes: %w", apierrors.NewUnauthorized("expired"))))
+	assert.Equal(t, "Get PyTorchJob a/b: interrupted.",
+		session.Sentence(fmt.Errorf("get PyTorchJob a/b: %w", fmt.Errorf("client rate limiter Wait returned an error: %w", context.Canceled))))
 	assert.Equal(t, "Why?", session.Sentence(fmt.Errorf("why?")))
 }
 

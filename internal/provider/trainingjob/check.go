@@ -34,6 +34,7 @@ type checker struct {
 	spec                              job.Spec
 	level                             session.Check
 	requireImmediate, allowPreemption bool
+	unawaited                         bool
 	// impeded says what of the pools cannot be used, or only in another mode, "" for nothing.
 	impeded string
 	// admission is what the cluster makes of the job's pods, as far as it is known.
@@ -44,6 +45,7 @@ func (r *trainingJob) checker(m model, spec job.Spec) checker {
 	c := checker{
 		session: r.Session, spec: spec, level: r.Session.PlacementCheck,
 		requireImmediate: m.RequireImmediate.ValueBool(), allowPreemption: m.AllowPreemption.ValueBool(),
+		unawaited: m.WaitFor.ValueString() == waitNone,
 	}
 	if known.Set(m.PlacementCheck) {
 		c.level = session.Check(m.PlacementCheck.ValueString())
@@ -67,7 +69,7 @@ const lastVisit = 2 * time.Second
 func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []string) (assignments []assignment.Model, diags diag.Diagnostics) {
 	snapshot, diags := c.observe(ctx)
 	planned := ledger.Job{
-		After: after, Pools: c.spec.Pools, RequireImmediate: c.requireImmediate,
+		After: after, Pools: c.spec.Pools, RequireImmediate: c.requireImmediate, Unawaited: c.unawaited,
 		MayPreempt: c.ours(), AllowPreemption: c.allowPreemption, Check: strictness[c.level],
 		Queued: c.spec.Queue,
 	}

@@ -50,7 +50,7 @@ func (r *trainingJob) checkName(ctx context.Context, of tfsdk.State, m model) (d
 					"Plan without -target when jobs change names.", live.GetKind(), spec.ID()))
 		} else if differs := r.replaced(ctx, of, m, live); len(differs) > 0 {
 			diags.AddAttributeWarning(path.Root("name"), "Job exists already", fmt.Sprintf(
-				"%[1]s %[2]s of this configuration exists, and Terraform makes a new one without regard to it, as after an apply that was cut off, `terraform state rm`, a change of the address without a moved block, or with create_before_destroy. "+
+				"%[1]s %[2]s of this configuration exists, and Terraform makes a new one without regard to it, as after an apply that was cut off, `terraform state rm`, a removed block, a change of the address without a moved block, or with create_before_destroy. "+
 					"It differs in %[3]s, so the apply deletes it and runs this one instead. To keep it running, write here what it has.",
 				live.GetKind(), spec.ID(), strings.Join(differs, ", ")))
 		}

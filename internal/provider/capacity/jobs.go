@@ -140,6 +140,20 @@ func share(text string) (s placement.GPUShare, err error) {
 	return s, fmt.Errorf("%q is not a part of a GPU such as \"0: 4 GiB, 25 %%\"", text)
 }
 
+// forgetGPUs counts the GPUs that jobs hold, where nodes go over to a mode in which the device plugin picks
+// them: jobs of the mode before give theirs back, and nobody says before whom.
+func (c Capacity) forgetGPUs() {
+	for i := range c.Nodes {
+		held := slices.Clone(c.Nodes[i].Held)
+		for j, h := range held {
+			if whole, err := assignment.FromRanges(value(h.GPUs)); err == nil && len(whole) > 0 {
+				held[j].GPUs, held[j].UnrecordedGPUs = nil, differing(value(h.UnrecordedGPUs)+int64(len(whole)), 0)
+			}
+		}
+		c.Nodes[i].Held = held
+	}
+}
+
 // gpus are the GPUs of which the job has something, by NVML index.
 func (h Held) gpus() []int64 {
 	all, err := assignment.FromRanges(value(h.GPUs))

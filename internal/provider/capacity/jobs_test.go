@@ -61,6 +61,33 @@ func TestWithoutJobs(t *testing.T) {
 	assert.Equal(t, int64(4), c.FreeGPUs, "the capacity itself stays")
 }
 
+// Nodes that go over to the mode in which the device plugin picks GPUs do not promise those beside running jobs,
+// which leave or stay in the mode before.
+func TestJobsOnNodesThatChangeTheirMode(t *testing.T) {
+	p := Pool{Name: "v100", InstanceType: "ecs.gn6v-c10g1.20xlarge", Mode: "topology"}
+	template, err := p.template()
+	require.NoError(t, err)
+	template.Name = "n1"
+	pods := []placement.Pod{{ID: "a-0", Node: "n1", Gang: "default/a", Own: gpu.SetOf(4, 5, 6, 7), Request: placement.Request{Mode: placement.ModeTopology, GPUs: 4}}}
+	live, err := p.Live([]placement.Node{template}, func(string) []placement.Pod { return pods })
+	require.NoError(t, err)
+	for mode, want := range map[string]int64{"topology": 0, "default": 4} {
+		t.Run(mode, func(t *testing.T) {
+			p := p
+			p.Mode = mode
+			c, err := p.Planned(live, 1)
+			require.NoError(t, err)
+			assert.Equal(t, int64(4), c.FreeGPUs)
+			assert.Equal(t, want, value(c.Nodes[0].Held[0].UnrecordedGPUs))
+			assert.Equal(t, want == 0, c.Nodes[0].Held[0].GPUs != nil)
+			again, err := p.Planned(c, 1)
+			require.NoError(t, err)
+			assert.Equal(t, c, again)
+			assert.NotNil(t, live.Nodes[0].Held[0].GPUs, "the capacity itself stays")
+		})
+	}
+}
+
 // A shared pod without an allocation record may be on any GPU, also while its node offers none.
 func TestSharedPodWithoutRecord(t *testing.T) {
 	for mode, want := range map[string][]string{"share": {"0: 4 GiB", "1: 4 GiB", "2: 4 GiB", "3: 4 GiB", "4: 4 GiB", "5: 4 GiB", "6: 4 GiB", "7: 4 GiB"}, "mig": nil} {

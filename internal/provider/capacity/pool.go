@@ -67,6 +67,9 @@ func (p Pool) Planned(existing Capacity, size int) (Capacity, error) {
 	for i := range c.Nodes {
 		c.Nodes[i].Labels = p.beside(c.Nodes[i].Labels)
 	}
+	if placement.Mode(c.Mode) == placement.ModeDefault && existing.Mode != c.Mode {
+		c.forgetGPUs()
+	}
 	for i := len(c.Nodes); i < size; i++ {
 		next.Name = placement.PlannedName(p.Name, i)
 		c.Nodes = append(c.Nodes, next)

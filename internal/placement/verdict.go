@@ -79,16 +79,17 @@ type FixKind string
 
 // Kinds of fixes.
 const (
-	FixPoolSize   FixKind = "pool size"
-	FixMembers    FixKind = "members"
-	FixGPUs       FixKind = "GPUs per member"
-	FixCPU        FixKind = "CPU per member"        // thousandths of a core
-	FixMemory     FixKind = "memory per member"     // bytes
-	FixGPUMemory  FixKind = "GPU memory per member" // GiB
-	FixMode       FixKind = "mode"
-	FixQuotaMax   FixKind = "quota max"
-	FixToleration FixKind = "toleration"
-	FixUncordon   FixKind = "uncordon"
+	FixPoolSize    FixKind = "pool size"
+	FixMembers     FixKind = "members"
+	FixGPUs        FixKind = "GPUs per member"
+	FixCPU         FixKind = "CPU per member"        // thousandths of a core
+	FixMemory      FixKind = "memory per member"     // bytes
+	FixGPUMemory   FixKind = "GPU memory per member" // GiB
+	FixMode        FixKind = "mode"
+	FixQuotaMax    FixKind = "quota max"
+	FixToleration  FixKind = "toleration"
+	FixUncordon    FixKind = "uncordon"
+	FixPreemptible FixKind = "preemptible"
 )
 
 // Fix is a change that makes the gang fit: applying it to the view or the gang

@@ -53,6 +53,8 @@ func fixes(p *packing.Packer, next member, chosen packing.Selection, reasons []p
 				list = append(list, together(append([]placement.Fix{fix}, f.raise...)))
 			}
 		}
+	} else {
+		list = f.preemptible()
 	}
 	return slices.Concat(list, f.smallerRequests(reasons), f.fewerGPUs(), f.fewerMembers())
 }
@@ -94,6 +96,16 @@ func (f *fixer) raiseQuota() bool {
 			Text: raiseText(e, from, to),
 		})
 	}
+}
+
+// preemptible proposes that the gang may be preempted, which frees it of the minima.
+func (f *fixer) preemptible() []placement.Fix {
+	g := f.Gang
+	g.Preemptible = true
+	if !f.feasible(f.Cluster, f.Topology, f.Quota, g) {
+		return nil
+	}
+	return []placement.Fix{{Kind: placement.FixPreemptible, From: "false", To: "true", Text: "preemptible true (now false)"}}
 }
 
 // raiseText names a limit as people set it: the root has a total in the place of a max.

@@ -344,6 +344,8 @@ func (w *World) CheckFix(g placement.Gang, fix placement.Fix) {
 					roles[i].Request.Mode = placement.Mode(f.To)
 				}
 			}
+		case placement.FixPreemptible:
+			g.Preemptible = true
 		case placement.FixToleration:
 			for i := range roles {
 				roles[i].Tolerations = append(append([]placement.Toleration(nil), roles[i].Tolerations...), placement.Toleration{Key: "team", Value: "a", Effect: "NoSchedule"})

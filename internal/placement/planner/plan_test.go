@@ -226,3 +226,28 @@ func TestMinimumThatIsMissing(t *testing.T) {
 		})
 	}
 }
+
+// What is not preemptible is capped by the minima of its quota, which is no limit of a gang that may be preempted.
+func TestMinimumThatCaps(t *testing.T) {
+	for name, test := range map[string]struct {
+		gpus int
+		want string
+	}{
+		"the minimum":     {2, "2 of 3 members fit: quota root/left: min, which caps what is not preemptible, of aliyun.com/gpu is 4, 0 is used and 6 is asked for by 3 members together. Nearest fix: preemptible true (now false)."},
+		"the maximum too": {4, "1 of 3 members fit: quota root/left: min, which caps what is not preemptible, of aliyun.com/gpu is 4, 0 is used and 12 is asked for by 3 members together. Nearest fix: 1 GPU per member (now 4)."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(2)
+			gpus := func(n int64) quota.Resources { return quota.Resources{"aliyun.com/gpu": n} }
+			placementtest.SetQuota(t, v, quota.Spec{Min: gpus(16), Max: gpus(16), Children: []quota.Spec{{Name: "left", Min: gpus(4), Max: gpus(8)}}})
+			gang := placementtest.InLeaf(placementtest.Gang("ml/job", 3, placementtest.WholeGPUs(test.gpus)), "left", 0)
+			gang.Preemptible = false
+			verdict := planner.Plan(v, gang).Verdict
+			assert.Equal(t, test.want, verdict.String())
+			world := placementtest.World{TB: t, View: v}
+			for _, fix := range verdict.Fixes {
+				world.CheckFix(gang, fix)
+			}
+		})
+	}
+}

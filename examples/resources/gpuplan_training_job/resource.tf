@@ -65,6 +65,7 @@ resource "gpuplan_training_job" "rl" {
   framework     = "jobset"
   image         = "rayproject/ray:2.40.0-gpu"
   pools         = [gpuplan_node_pool.v100.capacity]
+  after         = [gpuplan_training_job.mnist.placed]
   backoff_limit = 3 # when one of them fails, all start again
 
   roles = {
@@ -74,7 +75,7 @@ resource "gpuplan_training_job" "rl" {
   }
 }
 
-# The code comes from a repository, and TensorBoard shows what the job logs.
+# The code comes from a repository, and TensorBoard shows what the job logs: on a claim that is there already, as the secret is.
 resource "gpuplan_training_job" "resnet" {
   name        = "resnet"
   framework   = "pytorch"
@@ -82,6 +83,7 @@ resource "gpuplan_training_job" "resnet" {
   working_dir = "/workspace"
   command     = ["torchrun", "code/resnet/train.py", "--logs", "/logs/resnet"]
   pools       = [gpuplan_node_pool.v100.capacity]
+  after       = [gpuplan_training_job.rl.placed]
 
   code_sync   = { source = "git", url = "https://git.example.com/team/resnet.git", revision = "v1.2", secret = "git" }
   volumes     = { logs = { claim = "logs", mount_path = "/logs" } }
@@ -105,7 +107,7 @@ resource "gpuplan_training_job" "sample" {
 resource "gpuplan_node_pool" "v100" {
   name          = "v100"
   instance_type = "ecs.gn6v-c10g1.20xlarge"
-  size          = 2
+  size          = 3
   mode          = "topology"
   vswitch_ids   = ["vsw-bp1q8tcxl9xxxxxxxxxxx"]
 }

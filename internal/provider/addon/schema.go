@@ -21,7 +21,7 @@ import (
 
 // owns is said of every type.
 const owns = "An add-on that the cluster has already is not installed again, only configured. Of its configuration the resource owns the settings that it is given: all others keep their values, whoever sets them. " +
-	"A setting that is taken out, and all of them when the resource is destroyed, get the value back that they had before. An add-on that the resource has installed is uninstalled with it. " +
+	"A setting that is taken out, and all of them when the resource is destroyed, get the value back that they had before. An import takes over no settings: the plan after it shows those of the configuration as an update, also where the add-on has them already. An add-on that the resource has installed is uninstalled with it. " +
 	"The service keeps no stamp of who installed an add-on: one whose installation was cut off before Terraform could save it counts as one that was there, and of one whose settings an apply was killed while changing, what the apply had changed counts as what was there."
 
 // needsValue is said of settings that are JSON.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -260,6 +261,20 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	cancel()
 	_, err = client.Typed.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 	assert.ErrorIs(t, err, context.Canceled, "the caller's own end is not the server's fault")
+}
+
+func TestServerThatAsksForALongPause(t *testing.T) {
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	t.Cleanup(busy.Close)
+	client, err := kube.New(&rest.Config{Host: busy.URL})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = client.Typed.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+	assert.True(t, apierrors.IsTooManyRequests(err), "an answer, and no hour of waiting for another: %v", err)
 }
 
 func TestWatchesAreNotBounded(t *testing.T) {

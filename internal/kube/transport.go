@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -22,6 +23,9 @@ const (
 	// answerTimeout bounds how long the answer to a request may take, unless the
 	// connection says otherwise. Watches are not bounded.
 	answerTimeout = 30 * time.Second
+	// patience is the longest pause after which a server may ask client-go to come
+	// back: it tries ten times, with no bound of its own on the pauses.
+	patience = 5 * time.Second
 )
 
 // UnreachableError means that the API server did not answer.
@@ -94,6 +98,11 @@ func (t transport) send(r *http.Request) (*http.Response, error) {
 	case err == nil && wantsTLS(resp):
 		resp.Body.Close()
 		return nil, &UnreachableError{Host: t.host, Err: errors.New("it serves HTTPS, and the address says http")}
+	}
+	if err == nil {
+		if after, convErr := strconv.Atoi(resp.Header.Get("Retry-After")); convErr == nil && after > int(patience.Seconds()) {
+			resp.Header.Del("Retry-After")
+		}
 	}
 	return resp, err
 }

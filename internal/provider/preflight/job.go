@@ -26,6 +26,8 @@ import (
 type Answer struct {
 	// Admission is what it makes of the job's pods.
 	Admission job.Admission
+	// Stored is the job as it would store it, nil when it did not say.
+	Stored *job.Spec
 
 	findings []Finding
 	// apart are those about members on several nodes.
@@ -349,26 +351,46 @@ func (c *check) bindsLater(claim *corev1.PersistentVolumeClaim) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// job asks the server whether it would create the job.
+// job asks the server whether it would create the job, and what it would make of it.
 func (c *check) job() {
 	obj, err := c.spec.Render()
 	if err != nil || c.missingCreate(obj) {
 		return
 	}
-	create := func(obj *unstructured.Unstructured) {
-		_, err := c.TryCreate(c.ctx, obj)
-		if job.MissesRuntime(err) {
-			return // the apply creates the runtime before
+	create := func(obj *unstructured.Unstructured) *unstructured.Unstructured {
+		stored, err := c.TryCreate(c.ctx, obj)
+		switch {
+		case job.MissesRuntime(err): // the apply creates the runtime before
+			return obj
+		case apierrors.IsAlreadyExists(err): // one that is replaced, or of someone else
+			next := obj.DeepCopy()
+			next.SetName(obj.GetName() + "-next")
+			if stored, err = c.TryCreate(c.ctx, next); err != nil {
+				return nil
+			}
+			stored.SetName(obj.GetName())
 		}
 		c.refused(itself, "create "+obj.GetKind()+" "+c.spec.ID(), err)
+		if err != nil {
+			return nil
+		}
+		return stored
 	}
 	runtime, bare := job.Split(obj)
+	whole := true
 	if runtime != nil {
-		create(runtime)
+		runtime = create(runtime)
+		whole = runtime != nil
 	}
-	create(bare)
-	err = Jobs(c.ctx, c.Client, c.spec)
-	c.refused(itself, "create the Jobs of "+obj.GetKind()+" "+c.spec.ID(), err)
+	stored := create(bare)
+	if stored == nil || !whole {
+		return
+	}
+	c.refused(itself, "create the Jobs of "+obj.GetKind()+" "+c.spec.ID(), Jobs(c.ctx, c.Client, c.spec))
+	job.Join(stored, runtime)
+	if spec, err := job.Parse(stored); err == nil {
+		c.Stored = &spec
+	}
 }
 
 // Jobs asks the server whether it would create the Jobs of a JobSet, nil where the user of the kubeconfig may not. The error is the

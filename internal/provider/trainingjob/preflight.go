@@ -176,13 +176,28 @@ func (r *trainingJob) preflight(ctx context.Context, m model, q question, on off
 		return nil
 	}
 	spec, level := q.spec, q.level
-	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), r.gangAtPlan(ctx, spec), admissionFindings(spec, q.answer.Admission), r.claimFindings(ctx, spec, on), r.sharingFindings(ctx, spec, on), r.portFindings(ctx, spec, on)) {
+	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), r.gangAtPlan(ctx, spec), storedFindings(spec, q.answer.Stored), admissionFindings(spec, q.answer.Admission), r.claimFindings(ctx, spec, on), r.sharingFindings(ctx, spec, on), r.portFindings(ctx, spec, on)) {
 		diags.Append(session.Preflight(f, level))
 	}
 	for _, f := range q.answer.Findings(int(m.PlannedNodeCount.ValueInt64())) {
 		diags.Append(session.Preflight(f, level))
 	}
 	return diags
+}
+
+// storedFindings says that the cluster would store another job than the one that is written, nil for one that it did not show: the
+// next refresh reads it, and its plan replaces the job to have the written one, each time.
+func storedFindings(spec job.Spec, stored *job.Spec) []preflight.Finding {
+	if stored == nil {
+		return nil
+	}
+	replace, _ := differences(*stored, inPoolsOf(*stored, spec))
+	if len(replace) == 0 {
+		return nil
+	}
+	return []preflight.Finding{{Attribute: replace[0], Summary: "Admission makes another job of it", Detail: fmt.Sprintf(
+		"The API server's admission (a webhook or a policy) changes %s of %s %s as soon as it is created: it would not run as planned, and every later plan would replace it. Write here what admission makes of the job, or change what does so.",
+		strings.Join(replace, ", "), spec.GVK().Kind, spec.ID())}}
 }
 
 // admissionFindings says that by what admission makes of the pods nobody keeps to a plan.

@@ -81,8 +81,17 @@ func changeFindings(ctx context.Context, client *kube.Client, state model, live 
 	if err == nil {
 		err = client.TryApply(ctx, bare, takes...)
 	}
-	if owned := (*kube.ConflictError)(nil); errors.As(err, &owned) || job.MissesRuntime(err) {
-		return findings // the apply may take these fields over, or writes the runtime before
+	if job.MissesRuntime(err) {
+		return findings // the apply writes it before
+	}
+	if owned := (*kube.ConflictError)(nil); errors.As(err, &owned) {
+		mine := func(c kube.Conflict) bool {
+			return c.Manager == contract.FieldManager || slices.ContainsFunc(takes, func(f kube.Field) bool { return f.String() == c.Field })
+		}
+		if owned.Conflicts = slices.DeleteFunc(owned.Conflicts, mine); len(owned.Conflicts) > 0 {
+			findings = append(findings, preflight.Finding{Attribute: "framework", Summary: "Job was changed by someone else", Detail: session.Sentence(owned)})
+		}
+		return findings
 	}
 	return append(findings, preflight.Refusal(after, err)...)
 }

@@ -11,6 +11,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -49,6 +50,15 @@ func TestRefusalsOfAJobThatExists(t *testing.T) {
 			assert.Contains(c, acctest.Unwrapped(said), says)
 		}, time.Minute, 100*time.Millisecond)
 	}
+
+	jobs := client.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: "v1", Resource: contract.PyTorchJobResource}).Namespace(namespace)
+	_, err = jobs.Patch(t.Context(), "j", types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"a"}}}`), metav1.PatchOptions{FieldManager: "ops"})
+	require.NoError(t, err)
+	write("suspend = true\n  labels = { tier = \"b\" }")
+	refused(`.metadata.labels.tier is owned by "ops"`)
+	write("suspend = true\n  labels = { tier = \"a\" }")
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Unchanged(t)
 
 	policies, bindings := client.Typed.AdmissionregistrationV1().ValidatingAdmissionPolicies(), client.Typed.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	_, err = policies.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{

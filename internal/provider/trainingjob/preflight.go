@@ -46,7 +46,7 @@ func (r *trainingJob) preflightChange(ctx context.Context, m, state model, befor
 	}
 	after.Owner = r.Session.Owner
 	findings := preflight.JobChange(ctx, client, before, after)
-	if live, err := find(ctx, client, after.Framework, after.Namespace, after.Name); err == nil { // else who reads the job says so
+	if live, err := find(ctx, client, after.Framework, after.Namespace, after.Name); err == nil && !state.kept.UIDs.Other(live) { // else who reads the job says so
 		after.Version = job.VersionOf(live)
 		findings = append(findings, changeFindings(ctx, client, state, live, before, after)...)
 	}
@@ -88,7 +88,8 @@ func changeFindings(ctx context.Context, client *kube.Client, state model, live 
 		mine := func(c kube.Conflict) bool {
 			return c.Manager == contract.FieldManager || slices.ContainsFunc(takes, func(f kube.Field) bool { return f.String() == c.Field })
 		}
-		if owned.Conflicts = slices.DeleteFunc(owned.Conflicts, mine); len(owned.Conflicts) > 0 {
+		owned.Conflicts = slices.DeleteFunc(owned.Conflicts, mine)
+		if _, written := differences(before, after); len(written) > 0 && len(owned.Conflicts) > 0 {
 			findings = append(findings, preflight.Finding{Attribute: "framework", Summary: "Job was changed by someone else", Detail: session.Sentence(owned)})
 		}
 		return findings

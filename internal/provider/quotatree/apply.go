@@ -97,7 +97,16 @@ func (r *tree) apply(ctx context.Context, of tfsdk.State, before, m *model) (dia
 		diags.AddWarning("Quota tree was there already", fmt.Sprintf(
 			"Quota tree %s/%s of this configuration exists, so it goes on, changed where it differed.", obj.GetNamespace(), obj.GetName()))
 	}
+	planned := *m
 	diags.Append(m.refresh(ctx, stored)...)
+	if !m.Total.Equal(planned.Total) || !m.MaxJobs.Equal(planned.MaxJobs) || !m.Quotas.Equal(planned.Quotas) {
+		m.Total, m.MaxJobs, m.Quotas = planned.Total, planned.MaxJobs, planned.Quotas
+		if !planned.Leaves.IsUnknown() {
+			m.Leaves = planned.Leaves
+		}
+		diags.AddWarning("Quota tree was changed by admission", fmt.Sprintf(
+			"What was written to quota tree %s is not what the API server's admission (a webhook or a policy) has made of it. The next plan shows how; write here what it makes, or change what does so.", m.ID.ValueString()))
+	}
 	return diags
 }
 

@@ -2,10 +2,14 @@ package nodepool
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 )
 
 // remove deletes the pool unless running jobs would lose its nodes, which they lose anyway where it is being deleted.
@@ -36,8 +40,12 @@ func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, er
 func (r *pool) checkDeleted(ctx context.Context, m model, state string) diag.Diagnostics {
 	all, diags := r.podsOn(ctx, m)
 	if len(all) > 0 {
+		ours := ""
+		if own := slices.DeleteFunc(slices.Clone(all), func(p running.Pod) bool { return !r.Session.Owns(p.Object.Labels) }); len(own) > 0 {
+			ours = fmt.Sprintf(" Of this configuration are %s: what is in no state, as after an apply that was cut off, another `terraform apply` takes over, so that a destroy deletes it before its nodes.", strings.Join(running.Owners(own), ", "))
+		}
 		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore(state), all)+
-			" Where the pool is tainted, `terraform untaint` comes first.")
+			" Where the pool is tainted, `terraform untaint` comes first."+ours)
 	}
 	return diags
 }

@@ -113,6 +113,23 @@ func TestPoolWhoseApplyIsInterrupted(t *testing.T) {
 	assert.Equal(t, 2, cloud.ACS.State().NextPool, "no other pool was made")
 }
 
+// A destroy that meets a job of this configuration which is in no state, as after an apply that was cut off, says how it goes with the rest.
+func TestPoolOfAJobInNoState(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, acctest.Owner("a")+poolWith(""))
+	cli.Must(t, "apply", "-auto-approve")
+	const advice = "Of this configuration are default/trainer: what is in no state, as after an apply that was cut off, another `terraform apply` takes over"
+	for owner, ours := range map[string]bool{"a": true, "b": false} {
+		pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
+		pod.Labels[contract.ManagedByLabel], pod.Labels[contract.OwnerLabel] = contract.ManagedByValue, owner
+		cloud.Put(t, pod)
+		said, err := cli.Run("destroy", "-auto-approve")
+		require.Error(t, err, said)
+		assert.Equal(t, ours, strings.Contains(acctest.Unwrapped(said), advice), said)
+	}
+}
+
 // A job of this configuration may leave in the same plan, which shows when Terraform visits it; the apply looks once more.
 func TestPoolThatTheStateHasLostUnderAnOwnJob(t *testing.T) {
 	cloud := acctest.StartCloud(t)

@@ -13,8 +13,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -42,6 +44,11 @@ type Cluster struct {
 	// classes are the answers about StorageClasses that the walk has asked for by name.
 	classesMu sync.Mutex
 	classes   map[string]classAnswer
+
+	// uid is what tells the cluster from others, once it was asked for.
+	uidMu    sync.Mutex
+	uid      types.UID
+	uidAsked bool
 }
 
 type classAnswer struct {
@@ -125,6 +132,24 @@ func (c *Cluster) StorageClass(ctx context.Context, name string) (*storagev1.Sto
 		c.classes[name] = classAnswer{class, err}
 	}
 	return class, err
+}
+
+// UID tells the cluster from others, also from one that was made again under its address: it is that of the namespace kube-system,
+// "" where that cannot be read.
+func (c *Cluster) UID(ctx context.Context) types.UID {
+	c.uidMu.Lock()
+	defer c.uidMu.Unlock()
+	if c.uidAsked {
+		return c.uid
+	}
+	namespace, err := c.client.Typed.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		c.uid, c.uidAsked = namespace.UID, true
+	case apierrors.IsForbidden(err) || kube.IsNotFound(err):
+		c.uidAsked = true
+	}
+	return c.uid
 }
 
 // Pods returns the pods of a namespace ("" for all) that match.

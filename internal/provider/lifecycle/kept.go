@@ -23,6 +23,8 @@ type Kept struct {
 	Stamp string `json:"stamp,omitempty"`
 	// Ended are the first and last indexes of pods that a training job makes no more, as it was seen last.
 	Ended [][2]int `json:"ended,omitempty"`
+	// Cluster is the UID of the cluster that has it, of what is in Kubernetes ([Resource.InCluster]), "" when it was not known.
+	Cluster types.UID `json:"cluster,omitempty"`
 	// Runtime is what has become of the TrainingRuntime of a TrainJob that runs on, "" where nothing has.
 	Runtime string `json:"runtime,omitempty"`
 }
@@ -76,6 +78,17 @@ func (r *Resource[M]) TakesOver(m *M, name string) (diags diag.Diagnostics) {
 	return diags
 }
 
+// elsewhere says as a clause that the cluster which has something is not the one that answers now, "" where it is, or nobody knows.
+func (r *Resource[M]) elsewhere(ctx context.Context, m *M) string {
+	if !r.InCluster || r.Kept(m).Cluster == "" {
+		return ""
+	}
+	if now := r.Session.ClusterUID(ctx); now != "" && now != r.Kept(m).Cluster {
+		return fmt.Sprintf("it was in another cluster than the one that answers now (the UIDs of their namespaces kube-system are %s and %s)", r.Kept(m).Cluster, now)
+	}
+	return ""
+}
+
 // Private is where Terraform keeps it.
 type Private interface {
 	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
@@ -88,6 +101,9 @@ const keptKey = "kept"
 func (r *Resource[M]) keep(ctx context.Context, to Private, m *M) (diags diag.Diagnostics) {
 	if r.Kept == nil {
 		return nil
+	}
+	if r.InCluster && r.Kept(m).Cluster == "" {
+		r.Kept(m).Cluster = r.Session.ClusterUID(ctx)
 	}
 	value, err := json.Marshal(r.Kept(m))
 	if err != nil {

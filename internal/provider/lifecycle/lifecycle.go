@@ -50,6 +50,8 @@ type Resource[M any] struct {
 	Remove func(ctx context.Context, m *M) (diags diag.Diagnostics, err error)
 	// Kept is where the model has what Terraform keeps beside its attributes; nil for nothing.
 	Kept func(*M) *Kept
+	// InCluster means that it is in Kubernetes, and nowhere else: in another cluster it is another one.
+	InCluster bool
 }
 
 // Limits are how long changes may take.
@@ -131,8 +133,16 @@ func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *
 		resp.Diagnostics.AddError(r.Title+" cannot be read", session.Sentence(err))
 	case resp.Diagnostics.HasError():
 	case !found:
+		if where := r.elsewhere(ctx, &m); where != "" {
+			resp.Diagnostics.AddWarning(r.Title+" is in another cluster", fmt.Sprintf(
+				"%s %s counts as gone: %s. Where the kubeconfig or its context is the wrong one, do not apply: it would be made here as well, and what there is would be forgotten, and go on there.",
+				r.Title, r.ID(&m), where))
+		}
 		resp.State.RemoveResource(ctx)
 	default:
+		if r.InCluster {
+			r.Kept(&m).Cluster = "" // it may have come back in another one, from a backup
+		}
 		resp.Diagnostics.Append(fields.Set(ctx, &resp.State, m)...)
 		resp.Diagnostics.Append(r.keep(ctx, resp.Private, &m)...)
 	}
@@ -195,6 +205,12 @@ func (r *Resource[M]) Delete(ctx context.Context, req resource.DeleteRequest, re
 		if r.Session.Ledger.Taken(r.Object(&m)) {
 			return
 		}
+	}
+	if where := r.elsewhere(limited, &m); where != "" {
+		resp.Diagnostics.AddError(r.Title+" was not deleted", fmt.Sprintf(
+			"%s %s is not looked for: %s. Delete it with the kubeconfig of its own. Where that cluster is gone for good, refresh the state (`terraform apply -refresh-only`), or forget the resource with `terraform state rm`.",
+			r.Title, r.ID(&m), where))
+		return
 	}
 	diags, err := r.Remove(limited, &m)
 	if resp.Diagnostics.Append(diags...); err != nil {

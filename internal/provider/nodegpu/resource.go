@@ -27,7 +27,8 @@ func New() resource.Resource {
 		Identity: lifecycle.Identity{{Name: "nodes", Description: "Names of the nodes.", List: true}},
 		ID:       func(m *model) string { return strings.Join(m.names(), ",") }, Import: r.importID,
 		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
-		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
+		Kept:      func(m *model) *lifecycle.Kept { return &m.kept },
+		InCluster: true,
 	}
 	return r
 }

@@ -398,11 +398,11 @@ func (c *check) job() {
 func Jobs(ctx context.Context, client *kube.Client, spec job.Spec) error {
 	jobs, err := spec.Jobs()
 	if err != nil || len(jobs) == 0 {
-		return nil // who writes the JobSet says so
+		return err
 	}
 	may, err := client.Has(ctx, kube.Right{Verb: "create", Group: batchv1.GroupName, Resource: "jobs", Namespace: spec.Namespace})
 	if err != nil || !may {
-		return nil
+		return err
 	}
 	for _, made := range jobs {
 		_, err := client.Typed.BatchV1().Jobs(spec.Namespace).Create(ctx, made, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

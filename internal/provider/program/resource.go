@@ -66,7 +66,8 @@ func New[M any, P Model[M]](manager Manager, describe func() schema.Schema, publ
 		},
 		ID: func(*M) string { return manager.ID() }, Import: r.importID,
 		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
-		Kept: func(m *M) *lifecycle.Kept { return P(m).Kept() },
+		Kept:      func(m *M) *lifecycle.Kept { return P(m).Kept() },
+		InCluster: true,
 	}
 	return r
 }

@@ -34,7 +34,8 @@ func New() resource.Resource {
 		},
 		ID: func(m *model) string { return m.ID.ValueString() }, Import: r.importID,
 		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
-		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
+		Kept:      func(m *model) *lifecycle.Kept { return &m.kept },
+		InCluster: true,
 	}
 	return r
 }

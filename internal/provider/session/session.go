@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs/identity"
@@ -158,6 +159,15 @@ func (s *Session) Snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 		return nil, err
 	}
 	return c.Snapshot(ctx)
+}
+
+// ClusterUID tells the cluster from others ([cluster.Cluster.UID]), "" when it is not known.
+func (s *Session) ClusterUID(ctx context.Context) types.UID {
+	c, err := s.cluster()
+	if err != nil {
+		return ""
+	}
+	return c.UID(ctx)
 }
 
 // StorageClass returns a class as this walk sees it ([cluster.Cluster.StorageClass]).

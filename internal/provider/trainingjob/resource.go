@@ -45,7 +45,8 @@ func newJob() *trainingJob {
 		},
 		Import: r.importID,
 		Add:    r.add, Look: r.look, Change: r.update, Recollect: r.recallReplacement, Remove: r.remove,
-		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
+		Kept:      func(m *model) *lifecycle.Kept { return &m.kept },
+		InCluster: true,
 	}
 	return r
 }

@@ -95,16 +95,16 @@ func (t transport) send(r *http.Request) (*http.Response, error) {
 	switch {
 	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &untrusted):
 		return nil, &UnreachableError{Host: t.host, Err: err}
-	case err == nil && wantsTLS(resp):
+	case err != nil:
+		return nil, err
+	case wantsTLS(resp):
 		resp.Body.Close()
 		return nil, &UnreachableError{Host: t.host, Err: errors.New("it serves HTTPS, and the address says http")}
 	}
-	if err == nil {
-		if after, convErr := strconv.Atoi(resp.Header.Get("Retry-After")); convErr == nil && after > int(patience.Seconds()) {
-			resp.Header.Del("Retry-After")
-		}
+	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > int(patience.Seconds()) {
+		resp.Header.Del("Retry-After")
 	}
-	return resp, err
+	return resp, nil
 }
 
 // wantsTLS reports whether a server of HTTPS answers that it was spoken to in plain HTTP, as those in Go do.

@@ -18,12 +18,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const (
-	// queriesPerSecond and burst replace client-go's defaults of 5 and 10, which
-	// make a plan over a few hundred objects wait for itself.
-	queriesPerSecond = 100
-	burst            = 200
-)
+// unlimited lets requests go when they are made. A limit of the client's makes a plan over a few hundred
+// objects wait for itself, and the API server has one for all its clients (Kubernetes, "API Priority and
+// Fairness").
+const unlimited = -1
 
 // Client talks to one API server. It is safe for concurrent use.
 type Client struct {
@@ -42,7 +40,7 @@ type Client struct {
 func New(cfg *rest.Config) (*Client, error) {
 	cfg = rest.CopyConfig(cfg)
 	if cfg.QPS == 0 {
-		cfg.QPS, cfg.Burst = queriesPerSecond, burst
+		cfg.QPS = unlimited
 	}
 	bound(cfg)
 	http, err := rest.HTTPClientFor(cfg)

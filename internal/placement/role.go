@@ -28,6 +28,8 @@ type Role struct {
 	// NodeLimits are the most members of this role that the planner may put on a node, beside
 	// those that run there: what filters of others let it take, 0 for a node that is refused.
 	NodeLimits map[string]int
+	// LimitedOnly refuses the nodes that NodeLimits does not name.
+	LimitedOnly bool
 	// Labels are what selectors of [Selector] find the members by.
 	Labels map[string]string
 	// Neighbors and Spreads are rules about the pods beside which the members run.

@@ -31,7 +31,11 @@ func TestRulesAreCheckedAgainWhenNodesChange(t *testing.T) {
 	require.NotNil(t, planner.Plan(v, g).Placement)
 	g.Roles[0].NodeLimits = map[string]int{"a": 0}
 	require.Nil(t, planner.Plan(v, g).Placement)
-	g.Roles[0].NodeLimits = nil
+	g.Roles[0].NodeLimits, g.Roles[0].LimitedOnly = map[string]int{"n0": 1, "n1": 1}, true
+	require.Nil(t, planner.Plan(v, g).Placement, "node a has no limit")
+	g.Roles[0].NodeLimits["a"] = 1
+	require.NotNil(t, planner.Plan(v, g).Placement)
+	g.Roles[0].NodeLimits, g.Roles[0].LimitedOnly = nil, false
 	require.NotNil(t, planner.Plan(v, g).Placement)
 
 	g.Roles[0].Affinity = [][]placement.Requirement{{{Key: "kubernetes.io/hostname", Operator: "NotIn", Values: []string{"n1"}}}}

@@ -37,7 +37,7 @@ func (a *Memory) Of(r *Rules) *Known {
 		a.known = nil
 	}
 	known := Known{rules: r.clone(), met: make([]uint8, a.Nodes+1)}
-	known.rules.Limits = nil
+	known.rules.Limits, known.rules.limitedOnly = nil, false
 	a.known = append(a.known, known)
 	return &a.known[len(a.known)-1]
 }

@@ -23,13 +23,14 @@ type Rules struct {
 	tolerations []placement.Toleration
 	pools       []string
 	Limits      map[string]int
+	limitedOnly bool
 }
 
 type label struct{ key, value string }
 
 // RulesOf returns those of a role.
 func RulesOf(role *placement.Role) Rules {
-	r := Rules{affinity: role.Affinity, volumes: role.Volumes, tolerations: role.Tolerations, pools: role.Pools, Limits: role.NodeLimits}
+	r := Rules{affinity: role.Affinity, volumes: role.Volumes, tolerations: role.Tolerations, pools: role.Pools, Limits: role.NodeLimits, limitedOnly: role.LimitedOnly}
 	for key, value := range role.NodeSelector {
 		r.selector = append(r.selector, label{key, value})
 	}
@@ -67,7 +68,7 @@ func (r *Rules) Rejects(n *placement.Node) (placement.Rejection, *placement.Tain
 // Excludes reports whether a node is refused by name.
 func (r *Rules) Excludes(node string) bool {
 	limit, limited := r.Limits[node]
-	return limited && limit == 0
+	return limited && limit == 0 || r.limitedOnly && !limited
 }
 
 func (r *Rules) selects(n *placement.Node) bool {
@@ -96,7 +97,7 @@ func (r *Rules) Tolerates(n *placement.Node) *placement.Taint {
 
 // Equal reports whether the rules are written alike.
 func (r *Rules) Equal(o *Rules) bool {
-	return r.equalBut(o) && maps.Equal(r.Limits, o.Limits)
+	return r.equalBut(o) && r.limitedOnly == o.limitedOnly && maps.Equal(r.Limits, o.Limits)
 }
 
 // equalBut is equal but for the nodes that are excluded by name.

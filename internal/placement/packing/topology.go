@@ -97,7 +97,7 @@ func (p *Packer) Survey() *Topology {
 		r := &p.Rules[i]
 		known := p.Admissions.Of(r)
 		for j, n := range p.Nodes {
-			if known.Admits(n.Number, &n.Node) && !r.Excludes(n.Name) {
+			if !r.Excludes(n.Name) && known.Admits(n.Number, &n.Node) {
 				t.Admitted[j] |= 1 << uint(i)
 			}
 		}

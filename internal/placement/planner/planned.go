@@ -262,10 +262,7 @@ func boundTo(p *packing.Packer, spots map[string]packing.Spot) placement.Gang {
 			bound.Roles = append(bound.Roles, role)
 			continue
 		}
-		limits := make(map[string]int, len(p.Nodes))
-		for _, n := range p.Nodes {
-			limits[n.Name] = 0
-		}
+		limits := make(map[string]int, len(spots))
 		role.Members = slices.DeleteFunc(slices.Clone(role.Members), func(name string) bool {
 			at, planned := spots[name]
 			if planned {
@@ -276,7 +273,7 @@ func boundTo(p *packing.Packer, spots map[string]packing.Spot) placement.Gang {
 		for name, most := range role.NodeLimits {
 			limits[name] = min(limits[name], most)
 		}
-		role.NodeLimits = limits
+		role.NodeLimits, role.LimitedOnly = limits, true
 		if len(role.Members) > 0 {
 			bound.Roles = append(bound.Roles, role)
 		}

@@ -206,6 +206,9 @@ func (l *Ledger) withoutRoom(jobs []*job) (crowded []*job) {
 		return nil
 	}
 	view, gangs := l.live.hoped, l.dues(jobs)
+	if followAll(view, gangs) {
+		return nil // whoever is placed before, each has its planned place
+	}
 	var lookAt func(from, to int)
 	lookAt = func(from, to int) {
 		if to-from == 1 {
@@ -224,6 +227,24 @@ func (l *Ledger) withoutRoom(jobs []*job) (crowded []*job) {
 	}
 	lookAt(0, len(jobs))
 	return crowded
+}
+
+// followAll reports whether all gangs can have the places at once that are planned for them.
+func followAll(view *snapshot.View, gangs []placement.Gang) bool {
+	var undo []func()
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
+	}()
+	for _, g := range gangs {
+		followed, _, ok := planner.Follow(view, &g, nil)
+		if !ok {
+			return false
+		}
+		undo = append(undo, view.Apply(g, *followed.Placement))
+	}
+	return true
 }
 
 // settle remembers the cluster with jobs in their places, all of which fit together.

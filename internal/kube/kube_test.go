@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,6 +262,38 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	cancel()
 	_, err = client.Typed.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 	assert.ErrorIs(t, err, context.Canceled, "the caller's own end is not the server's fault")
+}
+
+// What takes connections and never says a word, as a balancer without a server behind it, is told apart from a
+// server that takes its time: it does not even greet.
+func TestServerThatSaysNothing(t *testing.T) {
+	for name, then := range map[string]func(net.Conn){
+		"waits":  func(net.Conn) {},
+		"closes": func(conn net.Conn) { _ = conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = listener.Close() })
+			var taken atomic.Int32
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					taken.Add(1)
+					then(conn)
+				}
+			}()
+			host := "https://" + listener.Addr().String()
+			client, err := kube.New(&rest.Config{Host: host, Timeout: time.Hour})
+			require.NoError(t, err)
+			_, err = client.Get(t.Context(), configMaps, "default", "a")
+			require.ErrorContains(t, err, "cannot reach the Kubernetes API at "+host+": it takes connections, and says nothing; check")
+			assert.EqualValues(t, 1, taken.Load(), "it is not asked again and again")
+		})
+	}
 }
 
 func TestServerThatAsksForALongPause(t *testing.T) {

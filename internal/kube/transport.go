@@ -12,14 +12,16 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 )
 
 const (
-	// dialTimeout bounds how long a connection may take to open.
-	dialTimeout = 5 * time.Second
+	// dialTimeout bounds how long a connection may take to open, and with HTTPS until the
+	// server says its first word, which it does before it looks at any request.
+	dialTimeout = 4 * time.Second
 	// answerTimeout bounds how long the answer to a request may take, unless the
 	// connection says otherwise. Watches are not bounded.
 	answerTimeout = 30 * time.Second
@@ -50,6 +52,9 @@ func bound(cfg *rest.Config) {
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+		if strings.HasPrefix(cfg.Host, "https://") {
+			cfg.Dial = dialGreeted
+		}
 	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		t.next = next
@@ -93,7 +98,7 @@ func (t transport) send(r *http.Request) (*http.Response, error) {
 		untrusted *tls.CertificateVerificationError
 	)
 	switch {
-	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &untrusted):
+	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &untrusted), errors.Is(err, errSilent):
 		return nil, &UnreachableError{Host: t.host, Err: err}
 	case err != nil:
 		return nil, err
@@ -105,6 +110,37 @@ func (t transport) send(r *http.Request) (*http.Response, error) {
 		resp.Header.Del("Retry-After")
 	}
 	return resp, nil
+}
+
+// errSilent is that of a server that takes connections and says nothing.
+var errSilent = errors.New("it takes connections, and says nothing")
+
+// dialGreeted connects to a server that has to speak soon.
+func dialGreeted(ctx context.Context, network, address string) (net.Conn, error) {
+	deadline := time.Now().Add(dialTimeout)
+	conn, err := (&net.Dialer{Deadline: deadline}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &greeted{Conn: conn}, conn.SetReadDeadline(deadline)
+}
+
+// greeted is a connection that has a deadline for the first word.
+type greeted struct {
+	net.Conn
+	heard bool
+}
+
+func (c *greeted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	switch {
+	case c.heard:
+	case n > 0:
+		c.heard, err = true, errors.Join(err, c.SetReadDeadline(time.Time{}))
+	case err != nil && !errors.Is(err, net.ErrClosed):
+		err = fmt.Errorf("%w (%w)", errSilent, err)
+	}
+	return n, err
 }
 
 // wantsTLS reports whether a server of HTTPS answers that it was spoken to in plain HTTP, as those in Go do.
@@ -146,6 +182,8 @@ func networkCause(err error) string {
 	switch {
 	case errors.As(err, &untrusted):
 		return fmt.Sprintf("the kubeconfig's certificate authority does not vouch for it (%v)", untrusted.Err)
+	case errors.Is(err, errSilent):
+		return errSilent.Error()
 	case errors.As(err, &dns):
 		return "no such host " + dns.Name
 	case errors.As(err, &syscall):

@@ -108,13 +108,35 @@ func (p *platform) fill(ctx context.Context, machines []openb.Machine) error {
 	if err != nil {
 		return fmt.Errorf("wait for the nodes and the scheduler: %w", err)
 	}
+	return p.known(ctx, machines)
+}
+
+// known waits until the scheduler knows that each node takes pods: it has placed one there that asks for nothing.
+func (p *platform) known(ctx context.Context, machines []openb.Machine) error {
+	pods := p.client.CoreV1().Pods(metav1.NamespaceDefault)
+	for i, m := range machines {
+		probe := pod(openb.Pod{}, i)
+		probe.Namespace, probe.Spec.NodeSelector = metav1.NamespaceDefault, map[string]string{corev1.LabelHostname: m.Name}
+		if _, err := pods.Create(ctx, probe, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create a pod for node %s: %w", m.Name, err)
+		}
+	}
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, ready, true, func(ctx context.Context) (bool, error) {
+		waiting, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
+		return err == nil && len(waiting.Items) == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the scheduler to know the nodes: %w", err)
+	}
 	return nil
 }
 
 // ready reports whether pods can be created, nodes take them and the scheduler runs.
 func (p *platform) ready(ctx context.Context) (bool, error) {
-	if _, err := p.client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
-		return false, ignoreNotFound(err)
+	for _, space := range []string{namespace, metav1.NamespaceDefault} {
+		if _, err := p.client.CoreV1().ServiceAccounts(space).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return false, ignoreNotFound(err)
+		}
 	}
 	deployment, err := p.client.AppsV1().Deployments(contract.SystemNamespace).Get(ctx, contract.SchedulerName, metav1.GetOptions{})
 	if err != nil || deployment.Status.AvailableReplicas == 0 {

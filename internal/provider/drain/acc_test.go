@@ -1,6 +1,7 @@
 package drain_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,44 @@ func TestActionIsRefused(t *testing.T) {
 			assert.Len(t, pods(t, cloud), 2)
 		})
 	}
+}
+
+// Values that Terraform does not know when it validates, as those of variables, are held against the same rules: it validates an action no
+// second time.
+func TestActionIsRefusedWithVariables(t *testing.T) {
+	for name, test := range map[string]struct{ arguments, value, says string }{
+		"no nodes":         {`nodes = var.x`, `null`, "No attribute specified when one (and only one) of"},
+		"an empty list":    {`nodes = var.x`, `[]`, "list must contain at least 1 elements"},
+		"null in the list": {`nodes = var.x`, `[null]`, "nodes[0] is null: leave it out."},
+		"both":             {`nodes = ["gpu-1"]` + "\n" + `pool = var.x`, `"v100"`, "2 attributes specified when one (and only one) of"},
+		"no duration":      {`nodes = ["gpu-1"]` + "\n" + `timeout = var.x`, `"-5m"`, "must be a positive duration such as 30s or 5m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := start(t)
+			cli := acctest.StartCLI(t)
+			variable := "variable \"x\" {\n  default = " + test.value + "\n}\n"
+			cli.Refuses(t, variable+action(test.arguments), acctest.Saying(test.says))
+			said, err := cli.Run("plan", "-invoke=action.gpuplan_drain_nodes.x")
+			require.Error(t, err)
+			assert.Regexp(t, acctest.Saying(test.says), said)
+
+			// The same, of values that only the apply knows.
+			later := strings.ReplaceAll(test.arguments, "var.x", "terraform_data.before.output")
+			cli.Write(t, variable+action(later)+"resource \"terraform_data\" \"before\" {\n  input = var.x\n}\n")
+			said, err = cli.Run("apply", "-auto-approve")
+			require.Error(t, err)
+			assert.Regexp(t, acctest.Saying(test.says), said)
+			assert.Len(t, pods(t, cloud), 2)
+		})
+	}
+}
+
+// A pool without nodes is no error, as before its first apply, but said: it may be misspelt.
+func TestActionOnAPoolWithoutNodes(t *testing.T) {
+	start(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, action(`pool = "v10"`))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "The cluster has no node of pool v10 now, so the action will do nothing. Check the name of the pool.")
 }
 
 // What stays is the action's error.

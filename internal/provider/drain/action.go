@@ -52,7 +52,8 @@ func (a *drainNodes) Schema(_ context.Context, _ action.SchemaRequest, resp *act
 			"- Pods of DaemonSets and static pods stay. Pods that no controller has made are refused before anything is done, unless `force` is set. What pods have in an `emptyDir` is lost.\n" +
 			"- The job's operator makes evicted members again, and the scheduler places the gang on other nodes, where there is room. A job whose pods are not to start again (`restart_policy = \"Never\"` of a PyTorchJob) may fail.\n" +
 			"- When the time is over, the action fails and names the pods that stay. The nodes stay cordoned in any case; `kubectl uncordon` lets pods on them again.\n\n" +
-			"A plan that invokes the action warns with the names of those that are evicted. The kubeconfig's user needs the rights to patch `nodes`, to list and get `pods` and to create `pods/eviction`.",
+			"A plan that invokes the action warns with the names of those that are evicted. The kubeconfig's user needs the rights to list and patch `nodes`, to list and get `pods`, to create `pods/eviction`, " +
+			"and to list `gpunodes`, `elasticquotatrees` and `podgroups`, where the cluster has these.",
 		Attributes: map[string]schema.Attribute{
 			"nodes": schema.ListAttribute{
 				MarkdownDescription: "Names of the nodes. Either this or `pool`.",
@@ -99,6 +100,11 @@ func (a *drainNodes) ModifyPlan(ctx context.Context, req action.ModifyPlanReques
 	nodes, missing := m.nodes(ctx, snapshot.Nodes)
 	if len(missing) > 0 {
 		resp.Diagnostics.AddAttributeError(path.Root("nodes"), "No such node", fmt.Sprintf("The cluster has no node %s.", strings.Join(missing, ", ")))
+		return
+	}
+	if len(nodes) == 0 {
+		resp.Diagnostics.AddAttributeWarning(path.Root("pool"), "Nothing to drain", fmt.Sprintf(
+			"The cluster has no node of pool %s now, so the action will do nothing. Check the name of the pool.", m.Pool.ValueString()))
 		return
 	}
 	now := departuresOf(snapshot.Objects, nodes)

@@ -178,6 +178,36 @@ func (s *server) ValidateActionConfig(ctx context.Context, req *tfprotov6.Valida
 	return s.ActionServer.ValidateActionConfig(ctx, req)
 }
 
+// PlanAction holds what is known by now of an action's configuration against its rules once more: Terraform validates it
+// before it knows variables and resources, and no second time, as it does for resources.
+func (s *server) PlanAction(ctx context.Context, req *tfprotov6.PlanActionRequest) (*tfprotov6.PlanActionResponse, error) {
+	if wrong, err := s.wrongAction(ctx, req.ActionType, req.Config); err != nil || failed(wrong) {
+		return &tfprotov6.PlanActionResponse{Diagnostics: wrong}, err
+	}
+	return s.ActionServer.PlanAction(ctx, req)
+}
+
+// InvokeAction does the same for what only the apply knows.
+func (s *server) InvokeAction(ctx context.Context, req *tfprotov6.InvokeActionRequest) (*tfprotov6.InvokeActionServerStream, error) {
+	wrong, err := s.wrongAction(ctx, req.ActionType, req.Config)
+	if err != nil {
+		return nil, err
+	}
+	if failed(wrong) {
+		completed := tfprotov6.InvokeActionEvent{Type: tfprotov6.CompletedInvokeActionEventType{Diagnostics: wrong}}
+		return &tfprotov6.InvokeActionServerStream{Events: func(yield func(tfprotov6.InvokeActionEvent) bool) { yield(completed) }}, nil
+	}
+	return s.ActionServer.InvokeAction(ctx, req)
+}
+
+func (s *server) wrongAction(ctx context.Context, actionType string, config *tfprotov6.DynamicValue) ([]*tfprotov6.Diagnostic, error) {
+	resp, err := s.ValidateActionConfig(ctx, &tfprotov6.ValidateActionConfigRequest{ActionType: actionType, Config: config})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Diagnostics, nil
+}
+
 // ConfigureProvider begins a walk of Terraform's graph.
 func (s *server) ConfigureProvider(ctx context.Context, req *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
 	s.claims.forget()

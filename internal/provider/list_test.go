@@ -58,3 +58,20 @@ func TestQuery(t *testing.T) {
 	assert.NotContains(t, output, "gpuplan_training_job.none  ")
 	assert.Contains(t, other.Must(t, "plan"), "4 to import, 0 to add, 0 to change, 0 to destroy.")
 }
+
+// A namespace that none can be is refused: the API server would find nothing there, or speak of paths.
+func TestQueryOfNoNamespace(t *testing.T) {
+	if !acctest.Since(t, 14) {
+		t.Skip("list blocks are HashiCorp's, and came with Terraform 1.14")
+	}
+	serve(t, acctest.StartCloud(t))
+	cli := acctest.StartCLI(t)
+	cli.Write(t, "provider \"gpuplan\" {}\n")
+	for _, namespace := range []string{"Team_A", "a/b"} {
+		list := "list \"gpuplan_training_job\" \"x\" {\n  provider = gpuplan\n  config {\n    namespace = \"" + namespace + "\"\n  }\n}\n"
+		require.NoError(t, os.WriteFile(filepath.Join(cli.Dir, "x.tfquery.hcl"), []byte(list), 0o600))
+		output, err := cli.Run("query")
+		require.Error(t, err, output)
+		assert.Regexp(t, acctest.Saying(`namespace: "`+namespace+`" cannot be the name of a namespace`), output)
+	}
+}

@@ -2,6 +2,7 @@ package trainingjob
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	fwlist "github.com/hashicorp/terraform-plugin-framework/list"
@@ -9,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
@@ -32,13 +34,18 @@ func NewList() fwlist.ListResource {
 
 // all are the jobs in the namespace that a list block names.
 func (r *trainingJob) all(ctx context.Context, block tfsdk.Config) (all []lifecycle.Listed, diags diag.Diagnostics, err error) {
-	client, err := r.Session.Kube()
-	if err != nil {
-		return nil, nil, err
-	}
 	var namespace types.String
 	if diags := block.GetAttribute(ctx, path.Root("namespace"), &namespace); diags.HasError() {
 		return nil, diags, nil
+	}
+	if name := namespace.ValueString(); name != "" && len(validation.IsDNS1123Label(name)) > 0 {
+		diags.AddAttributeError(path.Root("namespace"), "Invalid namespace", fmt.Sprintf(
+			"namespace: %.80q cannot be the name of a namespace: write one of those that `kubectl get namespaces` lists, or leave namespace out for all.", name))
+		return nil, diags, nil
+	}
+	client, err := r.Session.Kube()
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, framework := range job.Frameworks() {
 		for _, kind := range framework.Kinds() {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -168,10 +169,10 @@ func (s Spec) checkCodeSync(add report) {
 	switch {
 	case c.Source != CodeSyncGit && c.Source != CodeSyncRsync:
 		add("", "code_sync", "source is %q: it is %q or %q", short(c.Source), CodeSyncGit, CodeSyncRsync)
+	case hasPassword(c.URL): // before any text that shows the URL
+		add("", "code_sync", "the URL has a password, which everyone could read who may read the job: put GIT_SYNC_USERNAME and GIT_SYNC_PASSWORD into a Secret, and name that as secret")
 	case strings.TrimSpace(c.URL) != c.URL || c.URL == "" || strings.HasPrefix(c.URL, "-") || strings.ContainsRune(c.URL, 0):
 		add("", "code_sync", "url: %q is nothing that code comes from", short(c.URL))
-	case hasPassword(c.URL):
-		add("", "code_sync", "the URL has a password, which everyone could read who may read the job: put GIT_SYNC_USERNAME and GIT_SYNC_PASSWORD into a Secret, and name that as secret")
 	case c.Source == CodeSyncGit && strings.Trim(c.project(), ".") == "":
 		add("", "code_sync", "url: %q does not end in the name of a repository", short(c.URL))
 	case c.Source == CodeSyncRsync && c.Branch+c.Revision != "":
@@ -203,12 +204,18 @@ func (s Spec) checkCodeSync(add report) {
 	}
 }
 
+// withPassword is a URL with a password that others than net/url may read, such as one with a "/" in it.
+var withPassword = regexp.MustCompile(`^\s*[^/@:]+://[^@]*:[^@]*@`)
+
+// token is how access tokens of GitHub and GitLab begin, which stand in a URL without a user.
+var token = regexp.MustCompile(`^(gh[a-z]_|github_pat_|gl[a-z]+-)`)
+
 // hasPassword reports whether a URL says a password.
 func hasPassword(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || u.User == nil {
-		return false
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil {
+		return withPassword.MatchString(text)
 	}
 	_, has := u.User.Password()
-	return has
+	return has || token.MatchString(u.User.Username())
 }

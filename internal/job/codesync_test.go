@@ -77,18 +77,24 @@ func TestCodeSyncCostsNothing(t *testing.T) {
 }
 
 func TestCheckCodeSync(t *testing.T) {
+	password := Problem{
+		"code_sync", "", "the URL has a password, which everyone could read who may read the job: put GIT_SYNC_USERNAME and GIT_SYNC_PASSWORD into a Secret, and name that as secret",
+	}
 	for name, test := range map[string]struct {
 		sync   CodeSync
 		change func(*Spec)
 		want   Problem
 	}{
-		"source": {CodeSync{Source: "hdfs", URL: "x"}, nil, Problem{"code_sync", "", `source is "hdfs": it is "git" or "rsync"`}},
-		"no URL": {CodeSync{Source: CodeSyncGit}, nil, Problem{"code_sync", "", `url: "" is nothing that code comes from`}},
-		"option": {CodeSync{Source: CodeSyncRsync, URL: "--rsh=sh"}, nil, Problem{"code_sync", "", `url: "--rsh=sh" is nothing that code comes from`}},
-		"password": {CodeSync{Source: CodeSyncGit, URL: "https://me:secret@example.com/a.git"}, nil, Problem{
-			"code_sync", "", "the URL has a password, which everyone could read who may read the job: put GIT_SYNC_USERNAME and GIT_SYNC_PASSWORD into a Secret, and name that as secret",
-		}},
-		"no repository": {CodeSync{Source: CodeSyncGit, URL: "https://example.com/.git"}, nil, Problem{"code_sync", "", `url: "https://example.com/.git" does not end in the name of a repository`}},
+		"source":                 {CodeSync{Source: "hdfs", URL: "x"}, nil, Problem{"code_sync", "", `source is "hdfs": it is "git" or "rsync"`}},
+		"no URL":                 {CodeSync{Source: CodeSyncGit}, nil, Problem{"code_sync", "", `url: "" is nothing that code comes from`}},
+		"option":                 {CodeSync{Source: CodeSyncRsync, URL: "--rsh=sh"}, nil, Problem{"code_sync", "", `url: "--rsh=sh" is nothing that code comes from`}},
+		"password with a slash":  {CodeSync{Source: CodeSyncGit, URL: "https://me:sec/ret@example.com/a.git"}, nil, password},
+		"password with percents": {CodeSync{Source: CodeSyncGit, URL: "https://me:%zzsecret@example.com/a.git"}, nil, password},
+		"password after a space": {CodeSync{Source: CodeSyncGit, URL: " https://me:secret@example.com/a.git"}, nil, password},
+		"token of GitHub":        {CodeSync{Source: CodeSyncGit, URL: "https://ghp_secret@github.com/a/b.git"}, nil, password},
+		"token of GitLab":        {CodeSync{Source: CodeSyncGit, URL: "https://glpat-secret@gitlab.com/a/b.git"}, nil, password},
+		"password":               {CodeSync{Source: CodeSyncGit, URL: "https://me:secret@example.com/a.git"}, nil, password},
+		"no repository":          {CodeSync{Source: CodeSyncGit, URL: "https://example.com/.git"}, nil, Problem{"code_sync", "", `url: "https://example.com/.git" does not end in the name of a repository`}},
 		"branch of rsync": {CodeSync{Source: CodeSyncRsync, URL: "a::b", Branch: "main"}, nil, Problem{
 			"code_sync", "", "rsync knows neither branches nor revisions: leave branch and revision out",
 		}},

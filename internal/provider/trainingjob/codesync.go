@@ -32,7 +32,7 @@ var codeSyncAttributes = []attribute[codeSyncModel, job.CodeSync]{
 	{
 		name: "url",
 		schema: schema.StringAttribute{
-			MarkdownDescription: "The repository, as `https://github.com/kubeflow/arena.git`, whose files are then in `code/arena` below the working directory; or what rsync copies to `code`, as `10.88.29.56::backup/train`. A URL with a password is refused: use `secret`.",
+			MarkdownDescription: "The repository, as `https://github.com/kubeflow/arena.git`, whose files are then in `code/arena` below the working directory; or what rsync copies to `code`, as `10.88.29.56::backup/train`. A URL with a password, or with a token of GitHub or GitLab, is refused: use `secret`.",
 			Required:            true,
 		},
 		property: says(textOr(unknownURL), func(m *codeSyncModel) *types.String { return &m.URL }, func(c *job.CodeSync) *string { return &c.URL }),

@@ -155,13 +155,16 @@ func argumentError(position int64, text string) *function.FuncError {
 	return function.NewArgumentFuncError(position, strings.TrimRight(text, ".?"))
 }
 
+// mostNodes are many more than a cluster has. A plan with more of them would take minutes.
+const mostNodes = 100_000
+
 // poolsOf reads the argument nodes.
 func poolsOf(ctx context.Context, v attr.Value) (pools []capacity.Capacity, err error) {
 	list, ok := v.(interface{ Elements() []attr.Value })
 	if !ok {
 		return nil, errors.New("nodes: write a list of pools, as in [gpuplan_node_pool.NAME.capacity] or [{ instance_type = \"ecs.gn6v-c10g1.20xlarge\", size = 2 }]")
 	}
-	names := map[string]bool{}
+	names, total := map[string]bool{}, 0
 	for i, element := range list.Elements() {
 		at := path.Root("nodes").AtListIndex(i)
 		if dynamic, ok := element.(types.Dynamic); ok {
@@ -175,6 +178,9 @@ func poolsOf(ctx context.Context, v attr.Value) (pools []capacity.Capacity, err 
 			return nil, fmt.Errorf("%s: there are two pools %q: give each a name of its own", at, c.Pool)
 		}
 		names[c.Pool] = true
+		if total += len(c.Nodes); total > mostNodes {
+			return nil, fmt.Errorf("%s: the pools have more than %d nodes together: leave some out", path.Root("nodes"), mostNodes)
+		}
 		pools = append(pools, c)
 	}
 	return pools, nil
@@ -256,6 +262,9 @@ func gangOf(ctx context.Context, v attr.Value) (model, error) {
 	}
 	if mode := job.Mode(g.Mode.ValueString()); mode != "" && !slices.Contains(job.Modes(), mode) {
 		return model{}, fmt.Errorf("%s: there is no mode %q; the modes are %s, %s and %s", at.AtName("mode"), mode, job.Topology, job.Default, job.Shared)
+	}
+	if len(g.Roles) == 0 { // the rules of jobs would speak of a framework
+		return model{}, fmt.Errorf("%s: write at least one role, as in { worker = { replicas = 2, gpus = 1 } }", at.AtName("roles"))
 	}
 	return model{Mode: g.Mode, Roles: g.Roles, Minimum: g.Minimum, NodeSelector: g.NodeSelector}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
 	"slices"
 	"strings"
@@ -89,6 +90,9 @@ func reshapeObject(at path.Path, have map[string]tftypes.Value, wanted tftypes.O
 			return tftypes.Value{}, fmt.Errorf("%s: there is no attribute %q; the attributes are %s", at, name, listed(maps.Keys(wanted.AttributeTypes)))
 		}
 		element, err := reshape(at.AtName(name), have[name], of)
+		if err == nil {
+			err = bounded(at.AtName(name), element, math.MaxInt32) // attributes count something; the amounts in maps may be bytes
+		}
 		if err != nil {
 			return tftypes.Value{}, err
 		}
@@ -110,7 +114,7 @@ func reshapePrimitive(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftyp
 	case v.Type().Is(wanted) && wanted.Is(tftypes.Number) && v.As(&number) == nil && !number.IsInt():
 		return v, fmt.Errorf("%s: %s is not an integer", at, number.Text('g', 10))
 	case v.Type().Is(wanted):
-		return v, nil
+		return v, bounded(at, v, math.MaxInt64)
 	case wanted.Is(tftypes.String) && v.As(&number) == nil:
 		return tftypes.NewValue(wanted, number.Text('f', -1)), nil
 	case wanted.Is(tftypes.Number) && v.As(&text) == nil:
@@ -120,6 +124,18 @@ func reshapePrimitive(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftyp
 	}
 	names := map[bool]string{wanted.Is(tftypes.String): "a text", wanted.Is(tftypes.Number): "a number", wanted.Is(tftypes.Bool): "true or false"}
 	return v, fmt.Errorf("%s: write %s", at, names[true])
+}
+
+// bounded refuses a number beyond what is read into an integer, of which the framework would not say the place.
+func bounded(at path.Path, v tftypes.Value, most int64) error {
+	var number big.Float
+	if !v.Type().Is(tftypes.Number) || v.IsNull() || v.As(&number) != nil {
+		return nil
+	}
+	if n, exact := number.Int64(); exact != big.Exact || n < -most || n > most {
+		return fmt.Errorf("%s is %s: no number of that size can be meant", at, number.Text('g', 10))
+	}
+	return nil
 }
 
 // listed writes names one after the other.

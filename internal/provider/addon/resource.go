@@ -66,7 +66,8 @@ func newResource[M any, P model[M]](r *addon[M, P], typeName, title string) reso
 			{Name: "name", Description: "Name of the add-on."},
 		},
 		ID: func(m *M) string { return P(m).base().ID.ValueString() }, Import: r.importID,
-		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
+		Succeeds: lifecycle.Successor{Of: "alicloud_cs_kubernetes_addon", Attributes: r.moved},
+		Add:      r.add, Look: r.look, Change: r.change, Remove: r.remove,
 	}
 	return r
 }
@@ -105,6 +106,19 @@ func (r *addon[M, P]) importID(ctx context.Context, id string, resp *resource.Im
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("id"), clusterID+"/"+name)...)
 	if r.only == "" {
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)
+	}
+}
+
+// moved is what the state has of an add-on that another type had, nil where this type does not configure it.
+func (r *addon[M, P]) moved(clusterID, name string) map[string]string {
+	switch attributes := map[string]string{"id": clusterID + "/" + name}; {
+	case !nameForm.MatchString(name), r.only != "" && name != r.only:
+		return nil
+	case r.only == "":
+		attributes["name"] = name
+		return attributes
+	default:
+		return attributes
 	}
 }
 

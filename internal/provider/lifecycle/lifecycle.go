@@ -35,6 +35,8 @@ type Resource[M any] struct {
 	Identity Identity
 	ID       func(*M) string
 	Import   func(ctx context.Context, id string, resp *resource.ImportStateResponse)
+	// Succeeds is the type of the alicloud provider whose objects are the same; the zero value for none.
+	Succeeds Successor
 
 	// Add makes it. exists means that it is there, whatever the diagnostics say: Terraform must
 	// know it.

@@ -43,6 +43,11 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.HasError() {
 		return
 	}
+	if state != nil && state.Name.IsNull() { // all would differ, and be replaced
+		resp.Diagnostics.AddError("Node pool has to be read first", fmt.Sprintf(
+			"The state knows of node pool %s no more than its ID, as after a moved block: plan without -refresh=false.", state.ID.ValueString()))
+		return
+	}
 	if state != nil {
 		r.Session.Ledger.VisitPool(state.ID.ValueString())
 	}

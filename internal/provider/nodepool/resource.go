@@ -30,6 +30,9 @@ func newPool() *pool {
 			{Name: "nodepool_id", Description: "ID of the node pool."},
 		},
 		ID: func(m *model) string { return m.ID.ValueString() }, Import: r.importID,
+		Succeeds: lifecycle.Successor{Of: "alicloud_cs_kubernetes_node_pool", Attributes: func(clusterID, poolID string) map[string]string {
+			return map[string]string{"id": clusterID + "/" + poolID, "nodepool_id": poolID}
+		}},
 		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove,
 		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
 	}

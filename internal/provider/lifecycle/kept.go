@@ -21,12 +21,17 @@ type Kept struct {
 	// Stamp is that of another configuration, with which the object was imported, "" once it has this one's; of a
 	// program the one that its workload had when it was seen last.
 	Stamp string `json:"stamp,omitempty"`
+	// Owner is the stamp that its object had last while it was this configuration's, "" where that is not known.
+	Owner string `json:"owner,omitempty"`
 	// Ended are the first and last indexes of pods that a training job makes no more, as it was seen last.
 	Ended [][2]int `json:"ended,omitempty"`
 	// Cluster is the UID of the cluster that has it, of what is in Kubernetes ([Resource.InCluster]), "" when it was not known.
 	Cluster types.UID `json:"cluster,omitempty"`
 	// Runtime is what has become of the TrainingRuntime of a TrainJob that runs on, "" where nothing has.
 	Runtime string `json:"runtime,omitempty"`
+
+	// taker is the stamp of the configuration that has taken it over, "" while nobody has.
+	taker string
 }
 
 // UIDs are those of objects, by their names: they tell an object from another one that has its name by now.
@@ -49,9 +54,33 @@ func (u UIDs) Other(obj metav1.Object) bool {
 }
 
 // Foreign reports whether an object that has the name of the resource's is someone else's: it is another one, and
-// without the stamp of this configuration. One with the stamp was written again, as from a backup.
+// without the stamp of this configuration, or another configuration has taken it over. Another one with the stamp was
+// written again, as from a backup.
 func (r *Resource[M]) Foreign(m *M, obj metav1.Object) bool {
-	return r.Kept(m).UIDs.Other(obj) && !r.Session.Mine(obj.GetLabels()[contract.OwnerLabel])
+	stamp := obj.GetLabels()[contract.OwnerLabel]
+	if r.Kept(m).UIDs.Other(obj) {
+		return !r.Session.Mine(stamp)
+	}
+	return r.TakenOver(m, stamp)
+}
+
+// TakenOver reports whether the stamp of an object is one that another configuration has written over the last one
+// that it had as this configuration's.
+func (r *Resource[M]) TakenOver(m *M, stamp string) bool {
+	kept := r.Kept(m)
+	taken := kept.Owner != "" && stamp != kept.Owner && r.Session.Theirs(stamp)
+	if kept.taker = ""; taken {
+		kept.taker = stamp
+	}
+	return taken
+}
+
+// NoteOwner keeps the stamp of an object that is this configuration's. What is in the state keeps an older one when the
+// state moves.
+func (r *Resource[M]) NoteOwner(m *M, stamp string) {
+	if kept := r.Kept(m); r.Session.Mine(stamp) || kept.Owner == "" && r.Session.Owner != "" {
+		kept.Owner = stamp
+	}
 }
 
 // NoteStamp keeps the stamp with which an object is imported, until an update has written that of this
@@ -59,11 +88,31 @@ func (r *Resource[M]) Foreign(m *M, obj metav1.Object) bool {
 func (r *Resource[M]) NoteStamp(m *M, stamp string, imported bool) {
 	switch kept := r.Kept(m); {
 	case r.Session.Owner == "": // it is unknown until apply
+		return
 	case !r.Session.Theirs(stamp):
 		kept.Stamp = ""
 	case imported || kept.Stamp != "":
 		kept.Stamp = stamp
+		return
 	}
+	r.NoteOwner(m, stamp)
+}
+
+// Stamped keeps that an update has written the stamp of this configuration.
+func (r *Resource[M]) Stamped(m *M) {
+	kept := r.Kept(m)
+	kept.Stamp, kept.Owner = "", r.Session.Owner
+}
+
+// sayTakenOver says why what another configuration has taken over counts as gone.
+func (r *Resource[M]) sayTakenOver(m *M) (diags diag.Diagnostics) {
+	if r.Kept == nil || r.Kept(m).taker == "" {
+		return nil
+	}
+	diags.AddWarning(r.Title+" is another configuration's", fmt.Sprintf(
+		"%s %s counts as gone here, and is left as it is: another configuration has taken it over, and its owner is %q by now (it was %q). Remove it from this configuration.",
+		r.Title, r.ID(m), r.Kept(m).taker, r.Kept(m).Owner))
+	return diags
 }
 
 // TakesOver says that a planned update writes the stamp of this configuration on what was imported.

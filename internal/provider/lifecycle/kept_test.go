@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -69,6 +70,37 @@ func TestNoteStamp(t *testing.T) {
 			r.Kept = func(*model) *lifecycle.Kept { return &kept }
 			r.NoteStamp(new(model), c.stamp, c.imported)
 			assert.Equal(t, c.keeps, kept.Stamp)
+		})
+	}
+}
+
+// What another configuration has written its stamp on is no longer this one's, wherever its state has moved meanwhile.
+func TestTakenOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		owner, noted, live string
+		taken              bool
+	}{
+		"its own":                  {"a", "a", "a", false},
+		"another's":                {"a", "a", "b", true},
+		"its state has moved":      {"z", "a", "a", false},
+		"moved, and written since": {"z", "a", "z", false},
+		"moved, and another's":     {"z", "a", "b", true},
+		"without its stamp":        {"a", "a", "", false},
+		"never seen":               {"a", "", "b", false},
+		"unknown until apply":      {"", "a", "b", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kept := lifecycle.Kept{}
+			r := thing()
+			r.Session = session.New(session.Settings{Owner: cmp.Or(c.noted, c.owner)})
+			r.Kept = func(*model) *lifecycle.Kept { return &kept }
+			r.NoteOwner(new(model), c.noted)
+			r.Session = session.New(session.Settings{Owner: c.owner})
+			assert.Equal(t, c.taken, r.TakenOver(new(model), c.live))
+			if !c.taken && c.live != "" {
+				r.NoteOwner(new(model), c.live)
+				assert.False(t, r.TakenOver(new(model), c.live))
+			}
 		})
 	}
 }

@@ -93,6 +93,9 @@ func (r *Resource[M]) Create(ctx context.Context, req resource.CreateRequest, re
 		r.Session.Ledger.GiveUp(r.Object(&m))
 	}
 	if resp.Diagnostics.Append(diags...); exists {
+		if r.Kept != nil {
+			r.Kept(&m).Owner = r.Session.Owner
+		}
 		resp.Diagnostics.Append(resp.State.Set(context.WithoutCancel(ctx), m)...)
 		resp.Diagnostics.Append(r.identify(ctx, resp.Identity, &m)...)
 		resp.Diagnostics.Append(r.keep(ctx, resp.Private, &m)...)
@@ -140,6 +143,7 @@ func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *
 				"%s %s counts as gone: %s. Where the kubeconfig or its context is the wrong one, do not apply: it would be made here as well, and what there is would be forgotten, and go on there.",
 				r.Title, r.ID(&m), where))
 		}
+		resp.Diagnostics.Append(r.sayTakenOver(&m)...)
 		resp.State.RemoveResource(ctx)
 	default:
 		if r.InCluster {

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/running"
 )
 
@@ -50,14 +51,14 @@ func (r *pool) checkDeleted(ctx context.Context, m model, state string) diag.Dia
 	return diags
 }
 
-// stateOf is the state in which the service has a pool now, "" when it is gone.
+// stateOf is the state in which the service has a pool now, "" when it is gone, or another configuration's by now.
 func (r *pool) stateOf(ctx context.Context, m model) (string, error) {
 	client, err := r.Session.ACS()
 	if err != nil {
 		return "", err
 	}
 	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
-	if r.gone(err, m) {
+	if r.gone(err, m) || err == nil && r.TakenOver(&m, record.Tag(contract.OwnerTag)) {
 		return "", nil
 	}
 	return record.Status.State, err

@@ -2,6 +2,7 @@ package nodepool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -73,6 +74,9 @@ func (r *pool) keepSettings(ctx context.Context, m *model) (diags diag.Diagnosti
 	if err == nil {
 		record, err = client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
 	}
+	if err == nil && r.TakenOver(m, record.Tag(contract.OwnerTag)) {
+		err = errors.New("another configuration has taken the pool over: plan again")
+	}
 	if err == nil {
 		var spec acs.NodePoolSpec
 		if spec, diags = r.request(ctx, *m, record.NodePoolSpec); diags.HasError() {
@@ -93,6 +97,6 @@ func (r *pool) keepSettings(ctx context.Context, m *model) (diags diag.Diagnosti
 			"The settings of node pool %s hold, but a later import would not know them, and plan to set them again. %s", m.Name.ValueString(), session.Sentence(err)))
 		return diags
 	}
-	m.kept.Stamp = ""
+	r.Stamped(m)
 	return diags
 }

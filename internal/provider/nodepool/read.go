@@ -42,6 +42,9 @@ func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 	if err != nil {
 		return false, nil, err
 	}
+	if r.TakenOver(m, record.Tag(contract.OwnerTag)) {
+		return false, nil, nil
+	}
 	imported := m.AllowDisruption.IsNull()
 	if imported {
 		diags.Append(m.imported(ctx, of, record.Tag(contract.SettingsTag))...)

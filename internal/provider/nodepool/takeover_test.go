@@ -184,3 +184,30 @@ func TestImportedPoolGetsItsOwner(t *testing.T) {
 		})
 	}
 }
+
+// A pool that another configuration has taken over is no longer that of the first one, whose state still has it: its plan says so, and
+// its destroy leaves the pool alone, as an apply does that has not looked.
+func TestPoolThatAnotherConfigurationHasTakenOver(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	first, second := acctest.StartCLI(t), acctest.StartCLI(t)
+	first.Write(t, acctest.Owner("a")+poolWith(""))
+	first.Apply(t, 1, 0, 0)
+	second.Write(t, acctest.Owner("b")+poolWith(""))
+	second.Must(t, "import", pool, "v100")
+	first.Unchanged(t)
+	second.Apply(t, 0, 1, 0)
+
+	said, err := first.Run("plan")
+	require.Error(t, err, said)
+	said = acctest.Unwrapped(said)
+	assert.Contains(t, said, `another configuration has taken it over, and its owner is "b" by now (it was "a"). Remove it from this configuration.`)
+	assert.Contains(t, said, `another Terraform configuration manages it, with the owner "b"`)
+	first.Write(t, acctest.Owner("a")+poolWith("size = 2"))
+	said, err = first.Run("apply", "-auto-approve", "-refresh=false")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "Another configuration has taken node pool v100 over since the state was read.")
+	first.Must(t, "destroy", "-auto-approve", "-refresh=false")
+	assert.Equal(t, "b", record(t, cloud).Tag(contract.OwnerTag))
+	assert.Len(t, cloud.NodeNames(t), 1)
+	second.Unchanged(t)
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -72,6 +73,10 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 			after.Name, nodeCount(had), *has))
 		return false, diags
 	}
+	if r.TakenOver(&state, record.Tag(contract.OwnerTag)) {
+		diags.AddError("Node pool was not changed", fmt.Sprintf("Another configuration has taken node pool %s over since the state was read. Plan again, without -refresh=false.", after.Name))
+		return false, diags
+	}
 	r.Session.Changed()
 	if diags.Append(r.refuseDisplaced(ctx, c)...); diags.HasError() {
 		return false, diags
@@ -85,7 +90,7 @@ func (r *pool) modify(ctx context.Context, state model, m *model) (changed bool,
 		diags.AddError("Node pool was not changed", session.Sentence(err))
 		return accepted, diags
 	}
-	m.kept.Stamp = ""
+	r.Stamped(m)
 	diags.Append(r.settle(ctx, client, m, started, before, len(state.NodeNames.Elements()) == 0, "goes on from here")...)
 	return true, diags
 }

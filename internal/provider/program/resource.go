@@ -168,6 +168,7 @@ func (r *Resource[M, P]) apply(ctx context.Context, m P, objs []*unstructured.Un
 	m.Kept().Unfinished = diags.HasError()
 	if workload, err := r.Manager.Live(context.WithoutCancel(ctx)); err == nil && workload != nil {
 		m.Kept().UIDs, m.Kept().Stamp = lifecycle.UIDsOf(workload), workload.GetLabels()[contract.OwnerLabel]
+		r.NoteOwner((*M)(m), m.Kept().Stamp)
 	}
 	return diags
 }
@@ -203,6 +204,7 @@ func (r *Resource[M, P]) look(ctx context.Context, of tfsdk.State, model *M) (fo
 	m.Complete()
 	if workload != nil {
 		m.Kept().UIDs, m.Kept().Stamp = lifecycle.UIDsOf(workload), workload.GetLabels()[contract.OwnerLabel]
+		r.NoteOwner(model, m.Kept().Stamp)
 		if before.IsNull() { // imported
 			diags.Append(written.Restore(ctx, of, workload.GetAnnotations()[contract.SettingsAnnotation], m)...)
 		}

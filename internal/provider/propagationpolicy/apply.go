@@ -83,6 +83,7 @@ func (r *policy) apply(ctx context.Context, of tfsdk.State, m *model,
 		return diags
 	}
 	m.identify(stored)
+	r.Stamped(m)
 	fields, more := m.changed(ctx, stored)
 	if diags.Append(more...); len(fields) > 0 {
 		diags.AddWarning("The hub has changed the policy", fmt.Sprintf(

@@ -79,6 +79,7 @@ func (r *policy) look(ctx context.Context, of tfsdk.State, m *model) (found bool
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
 	}
 	diags.Append(m.refresh(ctx, obj)...)
+	r.NoteOwner(m, obj.GetLabels()[contract.OwnerLabel])
 	r.Session.Ledger.Own(owned(m))
 	return true, diags, nil
 }

@@ -621,6 +621,27 @@ func TestTreeInThePlaceOfOurs(t *testing.T) {
 	theirs.Unchanged(t)
 }
 
+// A tree that another configuration has imported and changed is no longer that of the first one, whose state still has it.
+func TestTreeThatAnotherConfigurationHasTakenOver(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	first, second := acctest.StartCLI(t), acctest.StartCLI(t)
+	first.Write(t, acctest.Owner("a")+treeOf(total, `research = {}`, ""))
+	first.Must(t, "apply", "-auto-approve")
+	second.Write(t, acctest.Owner("b")+treeOf(total, `vision = {}`, ""))
+	second.Must(t, "import", "gpuplan_quota_tree.main", "elasticquotatree")
+	first.Unchanged(t)
+	second.Must(t, "apply", "-auto-approve")
+
+	said, err := first.Run("plan")
+	require.Error(t, err, said)
+	said = acctest.Unwrapped(said)
+	assert.Contains(t, said, `another configuration has taken it over, and its owner is "b" by now (it was "a"). Remove it from this configuration.`)
+	assert.Contains(t, said, `another Terraform configuration manages it, with the owner "b" (this one is "a")`)
+	first.Must(t, "destroy", "-auto-approve", "-refresh=false")
+	second.Unchanged(t)
+}
+
 // Pods that name no leaf are charged to that of their namespace, whether a question is about pools or the cluster.
 func TestPlacementCountsPodsOfTheNamespace(t *testing.T) {
 	cloud := acctest.StartCloud(t)

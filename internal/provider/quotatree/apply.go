@@ -93,6 +93,7 @@ func (r *tree) apply(ctx context.Context, of tfsdk.State, before, m *model) (dia
 	}
 	r.Session.Changed()
 	m.kept.UIDs = lifecycle.UIDsOf(stored)
+	r.Stamped(m)
 	if goesOn {
 		diags.AddWarning("Quota tree was there already", fmt.Sprintf(
 			"Quota tree %s/%s of this configuration exists, so it goes on, changed where it differed.", obj.GetNamespace(), obj.GetName()))

@@ -69,6 +69,7 @@ func (r *tree) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 		return false, nil, nil
 	}
 	m.kept.UIDs = lifecycle.UIDsOf(obj)
+	r.NoteOwner(m, obj.GetLabels()[contract.OwnerLabel])
 	if m.Total.IsNull() {
 		diags.Append(m.imported(ctx, obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
@@ -35,7 +36,7 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 		live = nil // its pods may be there still
 	case err != nil:
 		return nil, err
-	case m.kept.UIDs.Other(live):
+	case m.kept.UIDs.Other(live), r.TakenOver(m, live.GetLabels()[contract.OwnerLabel]):
 		return nil, nil
 	}
 	return nil, r.discard(ctx, client, spec, live)

@@ -109,3 +109,35 @@ resource "gpuplan_training_job" "urgent" {
 		})
 	}
 }
+
+// A job that another configuration has taken over is no longer that of the first one, whose state still has it: its plan says so, and
+// its destroy leaves the job alone.
+func TestJobThatAnotherConfigurationHasTakenOver(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	const llm = `
+resource "gpuplan_training_job" "llm" {
+  name            = "llm"
+  framework       = "batch"
+  image           = "train:1"
+  placement_check = "off"
+  wait_for        = "none"
+  roles           = { worker = { replicas = 1, gpus = 8 } }
+}
+`
+	first, second := acctest.StartCLI(t), acctest.StartCLI(t)
+	first.Write(t, acctest.Owner("a")+llm)
+	first.Apply(t, 1, 0, 0)
+	second.Write(t, acctest.Owner("b")+llm)
+	second.Must(t, "import", "gpuplan_training_job.llm", "default/llm")
+	first.Unchanged(t)
+	second.Apply(t, 0, 1, 0)
+
+	said, err := first.Run("plan")
+	require.Error(t, err, said)
+	said = acctest.Unwrapped(said)
+	assert.Contains(t, said, `Job default/llm/batch counts as gone here, and is left as it is: another configuration has taken it over, and its owner is "b" by now (it was "a").`)
+	assert.Contains(t, said, `another Terraform configuration manages it, with the owner "b"`)
+	first.Must(t, "destroy", "-auto-approve", "-refresh=false")
+	second.Unchanged(t)
+}

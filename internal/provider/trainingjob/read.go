@@ -35,7 +35,8 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 		return false, nil, err
 	}
 	obj, err := find(ctx, client, job.Framework(m.Framework.ValueString()), m.Namespace.ValueString(), m.Name.ValueString())
-	gone := absent(err) || err == nil && m.kept.UIDs.Other(obj) && !r.again(ctx, of, *m, obj)
+	other := err == nil && m.kept.UIDs.Other(obj)
+	gone := absent(err) || other && !r.again(ctx, of, *m, obj)
 	if gone {
 		m.kept.Stamp, m.kept.Runtime = "", "" // nothing is left that carries it
 	}
@@ -50,6 +51,8 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 		return false, nil, nil
 	case err != nil:
 		return false, nil, err
+	case !other && r.TakenOver(m, obj.GetLabels()[contract.OwnerLabel]):
+		return false, nil, nil
 	}
 	m.kept.UIDs, m.kept.Ended = lifecycle.UIDsOf(obj), job.Ended(obj)
 	imported := m.ID.IsNull()

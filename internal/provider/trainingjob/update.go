@@ -42,7 +42,7 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 	if err == nil {
 		live, err = find(ctx, client, spec.Framework, spec.Namespace, spec.Name)
 	}
-	other := err == nil && state.kept.UIDs.Other(live)
+	other := err == nil && (state.kept.UIDs.Other(live) || r.TakenOver(state, live.GetLabels()[contract.OwnerLabel]))
 	switch {
 	case finished(*state) && (absent(err) || other):
 		return true, diags // nothing is left that could change
@@ -109,7 +109,8 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		diags.AddError("Job was not changed", session.Sentence(err))
 		return false, diags
 	}
-	m.kept.Stamp, m.kept.Runtime = "", ""
+	r.Stamped(m)
+	m.kept.Runtime = ""
 	if !state.moves(before, spec) {
 		return true, diags
 	}

@@ -128,6 +128,20 @@ func NameOnly(pool string) types.Object {
 	return types.ObjectValueMust(Type.AttrTypes, attributes)
 }
 
+// Open returns the Terraform value of the pool's capacity of which nothing is unknown until apply but what its nodes say: which nodes there
+// are, how many, and what they have.
+func (p Pool) Open(ctx context.Context) (types.Object, diag.Diagnostics) {
+	said, diags := p.empty().Value(ctx)
+	if diags.HasError() {
+		return said, diags
+	}
+	open, attributes := NameOnly(p.Name).Attributes(), said.Attributes()
+	for _, name := range []string{"nodes", "live_labels", "gpus", "free_gpus"} {
+		attributes[name] = open[name]
+	}
+	return types.ObjectValue(Type.AttrTypes, attributes)
+}
+
 // Pools returns the names of the pools of a list of capacities, of which all else may be unknown. known
 // is false when a name is.
 func Pools(value types.List) (names []string, known bool) {

@@ -84,7 +84,8 @@ func (d *poolData) Read(ctx context.Context, req datasource.ReadRequest, resp *d
 	}
 	record, err := d.find(ctx, data.Name.ValueString())
 	if errors.Is(err, errNoPool) {
-		resp.Diagnostics.AddAttributeError(path.Root("name"), "Node pool does not exist", session.Sentence(err))
+		resp.Diagnostics.AddAttributeError(path.Root("name"), "Node pool does not exist", session.Sentence(err)+
+			" Where a gpuplan_node_pool of the same configuration makes it, use what that resource offers (gpuplan_node_pool.NAME.capacity), or name it in depends_on of this data source, which is then read after it.")
 		return
 	}
 	if err != nil {

@@ -177,7 +177,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 		diags.Append(plan.setRemaining(ctx, after, live, lacking(state))...)
 	}
 	if before.Reserved != after.Reserved && len(live.Nodes) > 0 {
-		plan.Capacity = capacity.NameOnly(after.Name) // the kubelets tell when they have started again
+		diags.Append(plan.setOpen(ctx, after)...) // the kubelets tell when they have started again
 	}
 	if !r.Session.Ledger.Applying() {
 		diags.Append(change.sayOtherModes()...)

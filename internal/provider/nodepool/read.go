@@ -189,18 +189,23 @@ func (m *model) setPlanned(ctx context.Context, p capacity.Pool, existing capaci
 func (m *model) setRemaining(ctx context.Context, p capacity.Pool, existing capacity.Capacity, absent int) diag.Diagnostics {
 	size, others := int(m.Size.ValueInt64()), len(m.OtherModeNodes.Elements())
 	if absent+others > 0 && size > 0 && size < len(existing.Nodes)+absent+others {
-		m.Capacity = capacity.NameOnly(p.Name)
-		return nil
+		return m.setOpen(ctx, p)
 	}
 	rest, known, err := p.Remaining(existing, m.offering(), !m.AllowDisruption.ValueBool())
 	switch {
 	case err != nil:
 		return diag.Diagnostics{diag.NewErrorDiagnostic("Capacity cannot be planned", session.Sentence(err))}
 	case !known:
-		m.Capacity = capacity.NameOnly(p.Name)
-		return nil
+		return m.setOpen(ctx, p)
 	}
 	return m.setCapacity(ctx, rest)
+}
+
+// setOpen leaves open what the nodes of a pool that exists will offer.
+func (m *model) setOpen(ctx context.Context, p capacity.Pool) diag.Diagnostics {
+	value, diags := p.Open(ctx)
+	m.Capacity = value
+	return diags
 }
 
 // lacking counts the nodes of a pool that are known to the service and not to the cluster.

@@ -128,7 +128,7 @@ func TestOtherStateHasNothing(t *testing.T) {
 		require.Error(t, err, output)
 		assert.Contains(t, acctest.Unwrapped(output), text)
 	}
-	says(`data "gpuplan_node_pool" "x" { name = "v100" }`, "No such node pool: cluster c-acctest has no node pool named \"v100\"; it has none.")
+	says(`data "gpuplan_node_pool" "x" { name = "v100" }`, "No such node pool: cluster c-acctest has no node pool named \"v100\"; it has none. Where a gpuplan_node_pool of the same configuration makes it, use what that resource offers")
 	says(`data "gpuplan_quota_tree" "x" {}`, "There is no ElasticQuotaTree. A gpuplan_quota_tree creates one")
 	says(`data "gpuplan_scheduler" "x" {}`, "There is no Deployment gpuplan-system/gpuplan-scheduler. A gpuplan_scheduler installs it")
 	objs, err := deploy.Objects(deploy.Options{Image: "x"})

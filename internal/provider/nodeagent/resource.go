@@ -59,6 +59,9 @@ func (m *model) Refresh(workload *unstructured.Unstructured) {
 	m.Interval = duration.Live(program.Flag(workload, "interval"), m.Interval, -1)
 }
 
+// OffersDevices reports whether the agent is the device plugin of its node.
+func (m *model) OffersDevices() bool { return m.DevicePlugins.ValueBool() }
+
 // Drifted are the objects that differ from what was applied.
 func (m *model) Drifted() *types.List { return &m.DriftedObjects }
 

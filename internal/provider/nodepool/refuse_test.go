@@ -221,6 +221,10 @@ func TestModesNeedTheirAddon(t *testing.T) {
 		"installed":        {"topology", "", "", []string{"ack-ai-installer"}, ""},
 		"another add-on":   {"topology", "", "", []string{"ack-arena"}, "name it in depends_on of the node pool"},
 		"of the same plan": {"core_mem", installer, after, nil, ""},
+		"by the node agent": {"topology", "resource \"gpuplan_node_agent\" \"x\" {\n  image = \"agent:1\"\n  device_plugins = true\n}\n",
+			"\n  depends_on = [gpuplan_node_agent.x]", nil, ""},
+		"beside a node agent": {"topology", "resource \"gpuplan_node_agent\" \"x\" {\n  image = \"agent:1\"\n}\n",
+			"\n  depends_on = [gpuplan_node_agent.x]", nil, "Mode topology needs the add-on ack-ai-installer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			acctest.StartCloud(t, func(o *acsfake.Options) {

@@ -107,6 +107,7 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	}
 	r.Manager.Session.Ledger.RecordProgram(r.Manager.Name, !req.Plan.Raw.IsNull())
 	if req.Plan.Raw.IsNull() {
+		r.recordDevices(nil)
 		if r.Manager.Removed != nil {
 			resp.Diagnostics.Append(r.Manager.Removed(ctx, r.Manager.Session)...)
 		}
@@ -119,6 +120,7 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 	if req.State.Raw.IsNull() {
 		resp.Diagnostics.Append(r.Manager.CheckNew(ctx)...)
 	}
+	r.recordDevices(m)
 	m.Complete()
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, m)...)
 	known := resp.Plan.Raw.IsFullyKnown()
@@ -137,6 +139,13 @@ func (r *Resource[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlan
 		if objs, err := m.Objects(); err == nil {
 			resp.Diagnostics.Append(r.Manager.Session.Rights(ctx, objs...)...)
 		}
+	}
+}
+
+// recordDevices records whether a program that can do so offers the GPUs of nodes once the walk is carried out; m is nil for one that goes.
+func (r *Resource[M, P]) recordDevices(m P) {
+	if offers, can := any(m).(interface{ OffersDevices() bool }); can {
+		r.Session.Ledger.RecordProgram(session.DevicePlugins, m != nil && offers.OffersDevices())
 	}
 }
 

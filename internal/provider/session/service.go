@@ -2,9 +2,14 @@ package session
 
 import (
 	"context"
+	"slices"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // service is what the Container Service has said of the cluster, asked for once in a walk.
@@ -103,6 +108,23 @@ func (s *Session) KeepsAddon(ctx context.Context, name string) (bool, error) {
 		return stays, nil
 	}
 	return s.HasAddon(ctx, name)
+}
+
+// DevicePlugins is the ledger's name of the node agent as the device plugin of its nodes.
+const DevicePlugins = contract.NodeAgentName + " --device-plugins"
+
+// OffersDevices reports whether the node agent offers the GPUs of nodes once the plan is carried out, as far as the walk has
+// come and the cluster tells.
+func (s *Session) OffersDevices(ctx context.Context) bool {
+	if offers, known := s.Ledger.Program(DevicePlugins); known {
+		return offers
+	}
+	snapshot, err := s.Snapshot(ctx)
+	return err == nil && slices.ContainsFunc(snapshot.DaemonSets, func(set appsv1.DaemonSet) bool {
+		return set.Name == contract.NodeAgentName && slices.ContainsFunc(set.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+			return slices.Contains(c.Args, "--device-plugins")
+		})
+	})
 }
 
 // AddonVersion returns the version of an add-on that the cluster has once the plan is carried out, "" where it has none

@@ -44,10 +44,10 @@ func Check(ctx context.Context, s *session.Session, mode string, instanceTypes [
 		if runs[g.Component], err = s.AddonVersion(ctx, g.Component); err != nil {
 			return diags
 		}
-		if has, err := s.KeepsAddon(ctx, g.Component); err == nil && !has && g.Required {
+		if has, err := s.KeepsAddon(ctx, g.Component); err == nil && !has && g.Required && !s.OffersDevices(ctx) {
 			diags.AddAttributeWarning(at, "Mode lacks its add-on", fmt.Sprintf(
 				"Mode %s needs the add-on %s, which cluster %s lacks (%s): without it the nodes offer no GPUs, and jobs wait. Declare a gpuplan_addon of that name, and name it in depends_on of the node pool. "+
-					"Where device_plugins of a gpuplan_node_agent is true the node agent offers the GPUs, and the add-on is not needed.", mode, g.Component, cluster.ID, g.Source))
+					"Where device_plugins of a gpuplan_node_agent is true the node agent offers the GPUs, and the add-on is not needed: name that one in depends_on then.", mode, g.Component, cluster.ID, g.Source))
 		}
 	}
 	for _, g := range gates.Unmet(mode, runs) {

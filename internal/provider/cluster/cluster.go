@@ -152,14 +152,15 @@ func (c *Cluster) UID(ctx context.Context) types.UID {
 	return c.uid
 }
 
-// Pods returns the pods of a namespace ("" for all) that match.
+// Pods returns the pods of a namespace ("" for all) that match. Who may not read all of the cluster may read these.
 func (c *Cluster) Pods(ctx context.Context, namespace string, match labels.Selector) ([]*corev1.Pod, error) {
 	if !c.changing() {
-		snapshot, err := c.Snapshot(ctx)
-		if err != nil {
+		switch snapshot, err := c.Snapshot(ctx); {
+		case err == nil:
+			return matching(snapshot.Pods, namespace, match), nil
+		case namespace == "" || !apierrors.IsForbidden(err):
 			return nil, err
 		}
-		return matching(snapshot.Pods, namespace, match), nil
 	}
 	list, err := c.client.Typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: match.String()})
 	if err != nil {

@@ -126,6 +126,42 @@ func TestClaimOfAClassThatCannotBeListed(t *testing.T) {
 	}
 }
 
+// A job of someone who may see the pods of one namespace and no nodes, with the check of its placement off, is refreshed and deleted as it was made;
+// also once these pods may no longer be seen.
+func TestJobOfWhoMayNotListNodes(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	target, err := url.Parse(cloud.API.Config().Host)
+	require.NoError(t, err)
+	next, noPods := httputil.NewSingleHostReverseProxy(target), false
+	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/nodes" || r.URL.Path == "/api/v1/pods" || noPods && strings.HasSuffix(r.URL.Path, "/pods") && r.Method == http.MethodGet {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+	defer strict.Close()
+	acctest.WriteKubeconfig(t, cloud.Kubeconfig, strict.URL)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, `
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = "pytorch"
+  image           = "train:1"
+  placement_check = "off"
+  wait_for        = "none"
+  roles           = { worker = { replicas = 2, gpus = 1 } }
+}
+`)
+	cli.Must(t, "apply", "-auto-approve")
+	assert.NotContains(t, cli.Must(t, "plan", "-detailed-exitcode"), "Placement is not known")
+	noPods = true
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan", "-detailed-exitcode")), "What the state says of the placement of job default/j stays as it is.")
+	noPods = false
+	cli.Must(t, "destroy", "-auto-approve")
+}
+
 // A node that attaches no more volumes of a driver takes no pod that brings another: the plan says so, and promises no place.
 func TestVolumesBeyondWhatNodesAttach(t *testing.T) {
 	cloud := acctest.StartCloud(t)

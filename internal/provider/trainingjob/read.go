@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -126,6 +127,13 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 	if err == nil {
 		names, err = plannedNames(ctx, seen, obj)
 	}
+	if apierrors.IsForbidden(err) { // the job can be changed and deleted all the same
+		if m.PlacementAsPlanned.IsUnknown() {
+			m.PlacementAsPlanned = types.BoolNull()
+		}
+		diags.AddWarning("Placement is not known", fmt.Sprintf("%s What the state says of the placement of job %s stays as it is.", session.Sentence(err), m.ID.ValueString()))
+		return "", diags
+	}
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))
 		return "", diags
@@ -148,6 +156,9 @@ func (r *trainingJob) nameNodes(ctx context.Context, m *model, obj *unstructured
 	var names map[string]string
 	if err == nil {
 		names, err = plannedNames(ctx, seen, obj)
+	}
+	if apierrors.IsForbidden(err) { // which is said already
+		return diags
 	}
 	if err != nil {
 		diags.AddError("Placement cannot be read", session.Sentence(err))

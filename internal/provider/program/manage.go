@@ -163,8 +163,8 @@ func (p Manager) Drift(ctx context.Context, objs []*unstructured.Unstructured) (
 		}
 	}
 	if len(refused) > 0 {
-		diags.AddWarning(p.Title+" is not compared with what was applied", fmt.Sprintf("The API server tells what has changed by trying, without effect, to apply it again, and refuses that: %s. "+
-			"Changes by others are not seen there. It takes the right to patch these objects.", session.Sentence(errors.New(strings.TrimSuffix(strings.Join(refused, "; "), ".")))))
+		diags.AddWarning(p.Title+" is not compared with what was applied", fmt.Sprintf("The API server tells what has changed by trying, without effect, to apply it again, and refuses that: %s "+
+			"Changes by others are not seen there. A user needs the right to patch these objects for it.", session.Sentence(errors.New(strings.Join(refused, "; ")))))
 	}
 	if errors.Is(err, ErrAbsent) {
 		return nil, nil

@@ -216,6 +216,7 @@ func TestNodeGPU(t *testing.T) {
 		{ResourceName: address, ImportState: true, ImportStateVerify: true},
 		{ResourceName: address, ImportState: true, ImportStateId: "gpu-1,gone", ExpectError: acctest.Saying("The cluster has no node gone; its nodes are gpu-1, gpu-2.")},
 		{ResourceName: address, ImportState: true, ImportStateId: "gpu-1,", ExpectError: acctest.Saying("does not name nodes: write their names with commas between them")},
+		{ResourceName: address, ImportState: true, ImportStateId: "gpu-1,gpu-1", ExpectError: acctest.Saying("write their names with commas between them, NODE,NODE, each once.")},
 		{
 			Config: with(`nodes = ["gpu-1"]`), Check: labelled(topology, "gpu-1"),
 			PreConfig:        func() { cloud.API.Remove(kind, "", "gpu-2") },

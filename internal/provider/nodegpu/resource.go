@@ -41,9 +41,10 @@ func (r *nodeGPU) importID(ctx context.Context, id string, resp *resource.Import
 	for i, name := range names {
 		names[i] = strings.TrimSpace(name)
 	}
-	if slices.Contains(names, "") {
+	slices.Sort(names)
+	if slices.Contains(names, "") || len(slices.Compact(slices.Clone(names))) < len(names) {
 		resp.Diagnostics.AddError("Invalid import ID", fmt.Sprintf(
-			"%q does not name nodes: write their names with commas between them, NODE,NODE. `kubectl get nodes` lists what there is.", id))
+			"%q does not name nodes: write their names with commas between them, NODE,NODE, each once. `kubectl get nodes` lists what there is.", id))
 		return
 	}
 	resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("nodes"), names)...)

@@ -226,3 +226,19 @@ func importPlansNothing(t *testing.T, id string, configs ...string) {
 		resource.TestStep{Config: last, PlanOnly: true},
 	)})
 }
+
+// Two import blocks for one object are told what to do, though neither is in the state.
+func TestImportOfOneObjectTwice(t *testing.T) {
+	acctest.StartCloud(t)
+	acctest.StartCLI(t).Refuses(t, `
+resource "gpuplan_addon" "x" {
+  for_each = toset(["a", "b"])
+  name     = "csi-plugin"
+}
+import {
+  for_each = toset(["a", "b"])
+  to       = gpuplan_addon.x[each.key]
+  id       = "csi-plugin"
+}
+`, acctest.Saying("Of two import blocks take one away instead."))
+}

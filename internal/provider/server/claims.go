@@ -59,7 +59,7 @@ func (s *server) held(ctx context.Context, req *tfprotov6.PlanResourceChangeRequ
 	return &tfprotov6.Diagnostic{
 		Severity: tfprotov6.DiagnosticSeverityError, Summary: "One object at two addresses", Attribute: at,
 		Detail: fmt.Sprintf("Terraform's state has one object at two addresses, %s, as after a plan with -target in which names changed, or an import of what another address has: each would overwrite or delete what the other has made. "+
-			"Remove one of them from the state with `terraform state rm`, the one that the configuration has no more or gives another name, and plan again: nothing of the object is lost by that. "+
+			"Remove one of them from the state with `terraform state rm`, the one that the configuration has no more or gives another name, and plan again: nothing of the object is lost by that. Of two import blocks take one away instead. "+
 			"Where both are one address, of which one object is deposed, as after a replacement with create_before_destroy that was cut off, remove that address: the next apply goes on with what this configuration has made.", object),
 	}
 }

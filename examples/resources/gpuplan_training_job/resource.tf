@@ -32,6 +32,9 @@ resource "gpuplan_training_job" "mnist" {
   dns_policy   = "ClusterFirstWithHostNet"
   wait_for     = "succeeded"
 
+  # Simulated pods, those of the local platform, run on until they are told how long to run.
+  # annotations = { "local.gpuplan.dev/run-for" = "1m" }
+
   roles = {
     master = { replicas = 1, gpus = 1 }
     worker = { replicas = 1, gpus = 1 }

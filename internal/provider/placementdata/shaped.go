@@ -129,8 +129,11 @@ func reshapePrimitive(at path.Path, v tftypes.Value, wanted tftypes.Type) (tftyp
 // bounded refuses a number beyond what is read into an integer, of which the framework would not say the place.
 func bounded(at path.Path, v tftypes.Value, most int64) error {
 	var number big.Float
-	if !v.Type().Is(tftypes.Number) || v.IsNull() || v.As(&number) != nil {
+	if !v.Type().Is(tftypes.Number) || v.IsNull() || !v.IsKnown() {
 		return nil
+	}
+	if err := v.As(&number); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
 	}
 	if n, exact := number.Int64(); exact != big.Exact || n < -most || n > most {
 		return fmt.Errorf("%s is %s: no number of that size can be meant", at, number.Text('g', 10))

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/admission"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
@@ -144,7 +145,7 @@ func (f *fixer) poolSizes() []placement.Fix {
 	var list []placement.Fix
 	for _, g := range candidates {
 		add, ok := f.smallestGrowth(g)
-		if !ok {
+		if !ok || g.now <= catalog.MaxPoolSize && g.now+add > catalog.MaxPoolSize {
 			continue
 		}
 		list = append(list, placement.Fix{

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/catalog"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/placementtest"
@@ -39,6 +40,20 @@ func TestTwentyWorkersNeedAThirdNode(t *testing.T) {
 	require.Len(t, result.Verdict.Fixes, 2)
 	assert.Equal(t, placement.Fix{Kind: placement.FixPoolSize, Target: "v100", From: "2", To: "3", Text: "pool size 3 (now 2) for pool v100"}, result.Verdict.Fixes[0])
 	assert.Equal(t, placement.FixMembers, result.Verdict.Fixes[1].Kind)
+}
+
+// No pool has more nodes than the service gives it, so none is told to grow beyond that.
+func TestNoPoolGrowsBeyondItsBound(t *testing.T) {
+	for members, want := range map[int][]placement.FixKind{
+		catalog.MaxPoolSize:     {placement.FixPoolSize, placement.FixMembers},
+		catalog.MaxPoolSize + 1: {placement.FixMembers},
+	} {
+		var kinds []placement.FixKind
+		for _, fix := range planner.Plan(placementtest.TopologyView(2), placementtest.Gang("ml/big", members, placementtest.WholeGPUs(8))).Verdict.Fixes {
+			kinds = append(kinds, fix.Kind)
+		}
+		assert.Equal(t, want, kinds, "%d members of eight GPUs", members)
+	}
 }
 
 // Too little of an amount is told with how much there is, and with the most that would do.

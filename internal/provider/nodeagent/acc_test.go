@@ -121,3 +121,25 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 }
+
+// Of two configurations that install the agent at the same time the second to write has it: the first one's next plan says so, and its destroy
+// leaves the agent alone.
+func TestNodeAgentThatAnotherConfigurationHasTakenOver(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	cloud.RunWorkloads(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, acctest.Owner("a")+config)
+	cli.Must(t, "apply", "-auto-approve")
+	live, err := cloud.Kube.Get(t.Context(), daemonSet, contract.SystemNamespace, contract.NodeAgentName)
+	require.NoError(t, err)
+	labels := live.GetLabels()
+	labels[contract.OwnerLabel] = "b"
+	live.SetLabels(labels)
+	cloud.API.Put(live)
+	said, err := cli.Run("plan")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), `another configuration has taken it over, and its owner is "b" by now (it was "a").`)
+	cli.Must(t, "destroy", "-auto-approve", "-refresh=false")
+	_, err = cloud.Kube.Get(t.Context(), daemonSet, contract.SystemNamespace, contract.NodeAgentName)
+	assert.NoError(t, err)
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -194,7 +195,11 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 		return nil, diags
 	}
 	if err != nil {
-		diags.AddError("Placement cannot be checked", session.Sentence(err))
+		text := session.Sentence(err)
+		if apierrors.IsForbidden(err) {
+			text += " A plan places jobs on what all of the cluster has: have the kubeconfig's user given this right, or set placement_check = \"off\"."
+		}
+		diags.AddError("Placement cannot be checked", text)
 		return nil, diags
 	}
 	c.session.Ledger.Observe(func() ledger.Live { return snapshot.Live(c.session.Owns) })

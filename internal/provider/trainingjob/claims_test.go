@@ -144,7 +144,7 @@ func TestJobOfWhoMayNotListNodes(t *testing.T) {
 	defer strict.Close()
 	acctest.WriteKubeconfig(t, cloud.Kubeconfig, strict.URL)
 	cli := acctest.StartCLI(t)
-	cli.Write(t, `
+	const j = `
 resource "gpuplan_training_job" "j" {
   name            = "j"
   framework       = "pytorch"
@@ -153,7 +153,9 @@ resource "gpuplan_training_job" "j" {
   wait_for        = "none"
   roles           = { worker = { replicas = 2, gpus = 1 } }
 }
-`)
+`
+	cli.Refuses(t, strings.Replace(j, `"off"`, `"error"`, 1), acctest.Saying(`have the kubeconfig's user given this right, or set placement_check = "off".`))
+	cli.Write(t, j)
 	cli.Must(t, "apply", "-auto-approve")
 	assert.NotContains(t, cli.Must(t, "plan", "-detailed-exitcode"), "Placement is not known")
 	noPods = true

@@ -190,6 +190,23 @@ func (s *Server) Gets() map[string]int {
 	return maps.Clone(s.gets)
 }
 
+// Objects returns all objects by kind, namespace and name, without what a server writes of its own: identity, times and
+// revisions, and the status.
+func (s *Server) Objects() map[string]map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]map[string]any, len(s.objects))
+	for at, o := range s.objects {
+		obj := (&unstructured.Unstructured{Object: o.data}).DeepCopy()
+		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"} {
+			unstructured.RemoveNestedField(obj.Object, "metadata", field)
+		}
+		unstructured.RemoveNestedField(obj.Object, "status")
+		all[fmt.Sprintf("%s.%s %s/%s", at.plural, at.group, at.namespace, at.name)] = obj.Object
+	}
+	return all
+}
+
 // BeOld has the server say that it is of an older minor version of Kubernetes.
 func (s *Server) BeOld(minor string) {
 	s.mu.Lock()

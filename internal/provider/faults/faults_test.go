@@ -1,5 +1,5 @@
-// Package faults lets the cloud fail in every way that its emulator and the network before it
-// know, at every operation of every resource that the cloud has: the apply ends with an error
+// Package faults lets the cloud, and the Kubernetes API, fail in every way that the emulator and
+// the network before it know, at every operation of every resource that is theirs: the apply ends with an error
 // that says what failed, or does without; the next one converges, without an import, and
 // nothing is left behind or there twice.
 package faults
@@ -213,7 +213,8 @@ func TestFaults(t *testing.T) {
 func (p pair) try(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	before := cloud.ACS.State()
-	f := serve(t, cloud.ACS)
+	f, url := serve(t, cloud.ACS)
+	t.Setenv("GPUPLAN_CS_ENDPOINT", url)
 	cli := acctest.StartCLI(t)
 	more := ""
 	if p.fault.limits {

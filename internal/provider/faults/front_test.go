@@ -1,12 +1,12 @@
 package faults
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 )
 
 // An answer that does not come from the service but from what is between.
@@ -23,42 +23,51 @@ type rule struct {
 	body   string
 	// reads are refused after that write, until the rule is gone, so that nobody sees what became of it.
 	reads bool
+	// each, where it is not 0, has it happen to each request of so many, whatever that wants.
+	each int
 }
 
-// front stands before the emulated service and spoils what the rule says.
+// front stands before a service and spoils what the rule says.
 type front struct {
 	service http.Handler
 
-	mu     sync.Mutex
-	rule   rule
-	writes int
+	mu               sync.Mutex
+	rule             rule
+	requests, writes int
 }
 
-// serve puts the service behind a front, and the front's address into the environment.
-func serve(t *testing.T, service *acsfake.Server) *front {
+// serve puts the service behind a front, and returns the front's address.
+func serve(t *testing.T, service http.Handler) (f *front, url string) {
 	t.Helper()
-	f := &front{service: service}
+	f = &front{service: service}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	t.Setenv("GPUPLAN_CS_ENDPOINT", server.URL)
-	return f
+	return f, server.URL
 }
 
 // set replaces the rule; writes are counted from here.
 func (f *front) set(r rule) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rule, f.writes = r, 0
+	f.rule, f.requests, f.writes = r, 0, 0
+}
+
+// changes reports whether a request is to change something: a question is also asked by POST, and a dry run changes nothing.
+func changes(r *http.Request) bool {
+	return r.Method != http.MethodGet && !r.URL.Query().Has("dryRun") && !strings.HasPrefix(r.URL.Path, "/apis/authorization.k8s.io/")
 }
 
 // spoiled is the rule for a request, false when it is the service's alone.
 func (f *front) spoiled(r *http.Request) (rule, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.rule.write == 0 {
+	f.requests++
+	switch {
+	case f.rule.each > 0:
+		return f.rule, f.requests%f.rule.each == 0
+	case f.rule.write == 0:
 		return rule{}, false
-	}
-	if r.Method == http.MethodGet {
+	case !changes(r):
 		return f.rule, f.rule.reads && f.writes >= f.rule.write
 	}
 	f.writes++
@@ -71,10 +80,11 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.service.ServeHTTP(w, r)
 		return
 	}
-	if rule.carriedOut && r.Method != http.MethodGet {
+	if rule.carriedOut && changes(r) {
 		answer := httptest.NewRecorder()
 		f.service.ServeHTTP(answer, r)
 		if rule.reads {
+			maps.Copy(w.Header(), answer.Header())
 			w.WriteHeader(answer.Code)
 			_, _ = w.Write(answer.Body.Bytes())
 			return
@@ -82,6 +92,9 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if rule.status == 0 {
 		panic(http.ErrAbortHandler)
+	}
+	if strings.HasPrefix(rule.body, "{") {
+		w.Header().Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(rule.status)
 	_, _ = w.Write([]byte(rule.body))

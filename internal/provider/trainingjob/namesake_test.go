@@ -148,6 +148,8 @@ func TestNamesOfThisConfiguration(t *testing.T) {
 	labels[contract.OwnerLabel] = "a"
 	live.SetLabels(labels)
 	cloud.API.Put(live)
+	terraform.Must(t, "state", "rm", "gpuplan_training_job.j")
+	terraform.Must(t, "import", "gpuplan_training_job.j", "default/j")
 	terraform.Must(t, "apply", "-auto-approve", "-replace=gpuplan_training_job.j")
 }
 

@@ -226,25 +226,35 @@ func (p pair) try(t *testing.T) {
 			config += fmt.Sprintf("resource %q \"x\" {\n %s\n %s\n}\n", p.kind, op.body, more)
 		}
 		cli.Write(t, config)
-		cloud.ACS.SetKnobs(p.fault.knobs)
-		f.set(p.fault.rule)
-		output, err := cli.Run("apply", "-auto-approve")
-		cloud.ACS.SetKnobs(acsfake.Knobs{})
-		f.set(rule{})
-		for _, never := range []string{"panic", "inconsistent", "unexpected new value", "report", "error in the provider"} {
-			assert.NotContains(t, output, never, op.name)
+		fail := func(knobs acsfake.Knobs, r rule) func() {
+			return func() { cloud.ACS.SetKnobs(knobs); f.set(r) }
 		}
-		if err != nil {
+		settle(t, cli, op.name, fail(p.fault.knobs, p.fault.rule), fail(acsfake.Knobs{}, rule{}), func(output string) {
 			require.NotEmpty(t, p.fault.says, "%s:\n%s", op.name, output)
 			assert.Contains(t, acctest.Unwrapped(output), p.fault.says, op.name)
-			t.Logf("%s: %s", op.name, acctest.Unwrapped(diagnosticsOf(output)))
-			output, err = cli.Run("apply", "-auto-approve")
-			require.NoError(t, err, "%s does not converge:\n%s", op.name, output)
-		}
-		cli.Unchanged(t)
+		})
 		op.has(t, cloud)
 	}
 	assert.Equal(t, addonsOf(before), addonsOf(cloud.ACS.State()), "what was there before is as it was")
+}
+
+// settle applies while something fails, and once more where the apply fails with it, of which said is told the output. After
+// that nothing is left to do.
+func settle(t *testing.T, cli *acctest.CLI, operation string, fail, mend func(), said func(output string)) {
+	t.Helper()
+	fail()
+	output, err := cli.Run("apply", "-auto-approve")
+	mend()
+	for _, never := range []string{"panic", "inconsistent", "unexpected new value", "report", "error in the provider"} {
+		assert.NotContains(t, output, never, operation)
+	}
+	if err != nil {
+		said(output)
+		t.Logf("%s: %s", operation, acctest.Unwrapped(diagnosticsOf(output)))
+		output, err = cli.Run("apply", "-auto-approve")
+		require.NoError(t, err, "%s does not converge:\n%s", operation, output)
+	}
+	cli.Unchanged(t)
 }
 
 // addonsOf are the add-ons with their versions and configurations.

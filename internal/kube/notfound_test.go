@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -46,6 +47,42 @@ func of(path string, code int, kind, text string) func(http.ResponseWriter, *htt
 		_, _ = fmt.Fprint(w, text)
 		return true
 	}
+}
+
+// A group of which the server does not say what it has is no group without kinds: who takes it for one forgets what is there.
+// That of others, as of an aggregated API that is away, is nobody's concern.
+func TestGroupThatIsNotListed(t *testing.T) {
+	api := kubetest.Start(t)
+	var away atomic.Value
+	client := instead(t, api, func(w http.ResponseWriter, r *http.Request) bool {
+		if group, _ := away.Load().(string); r.URL.Path != "/apis/"+group+"/v1" {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	jobs := schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	away.Store("batch")
+	_, _, err := client.Served(t.Context(), "batch", "Job")
+	require.Error(t, err)
+	_, err = client.Serves(jobs)
+	require.Error(t, err)
+	_, err = client.Get(t.Context(), jobs, "default", "a")
+	require.Error(t, err)
+	assert.NotErrorIs(t, err, kube.ErrNotServed)
+	assert.False(t, kube.IsNotFound(err))
+
+	away.Store("apps")
+	_, ok, err := client.Served(t.Context(), "batch", "Job")
+	require.NoError(t, err)
+	assert.True(t, ok)
+	_, ok, err = client.Served(t.Context(), "batch", "Work")
+	require.NoError(t, err)
+	assert.False(t, ok)
+	away.Store("")
+	served, err := client.Serves(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"})
+	require.NoError(t, err)
+	assert.True(t, served, "it answers again")
 }
 
 // What has no Kubernetes behind it says of no object and of no kind that there is none.

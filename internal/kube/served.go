@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -17,14 +21,36 @@ import (
 
 // served is what one API server is known to serve.
 type served struct {
-	mapper meta.ResettableRESTMapper
+	discovery discovery.CachedDiscoveryInterface
+	mapper    meta.ResettableRESTMapper
 
 	mu    sync.Mutex
 	since time.Time // what the mapper knows was asked for at this time or later
 }
 
 func newServed(by discovery.DiscoveryInterface) *served {
-	return &served{mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(by)), since: time.Now()}
+	cached := memory.NewMemCacheClient(by)
+	return &served{discovery: cached, mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached), since: time.Now()}
+}
+
+// lists reports whether the server lists a kind. The mapper, to which a kind of which the server has said nothing is
+// one that is not there, may lack it; the error is what keeps the server from saying it.
+func (s *served) lists(gvk schema.GroupVersionKind) (bool, error) {
+	_, lists, err := s.discovery.ServerGroupsAndResources()
+	var failed *discovery.ErrGroupDiscoveryFailed
+	if errors.As(err, &failed) {
+		err = nil // those of other groups, as of an aggregated API that is away
+		for gv, why := range failed.Groups {
+			if gv.Group == gvk.Group && !apierrors.IsNotFound(why) {
+				err = why
+			}
+		}
+	}
+	return slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool {
+		gv, _ := schema.ParseGroupVersion(l.GroupVersion)
+		return gv.Group == gvk.Group && (gvk.Version == "" || gv.Version == gvk.Version) &&
+			slices.ContainsFunc(l.APIResources, func(r metav1.APIResource) bool { return r.Kind == gvk.Kind && !strings.Contains(r.Name, "/") })
+	}), err
 }
 
 // renew forgets what was asked for before a time.
@@ -110,7 +136,14 @@ func (c *Client) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error)
 		if _, err := c.served.mapper.RESTMapping(namespaceKind.GroupKind(), namespaceKind.Version); meta.IsNoMatchError(err) {
 			return nil, c.stranger(noCore)
 		}
-		return nil, fmt.Errorf("%w: %s (is its CRD installed?)", ErrNotServed, gvk)
+		switch listed, why := c.served.lists(gvk); {
+		case why != nil:
+			return nil, c.discovered(why)
+		case !listed:
+			return nil, fmt.Errorf("%w: %s (is its CRD installed?)", ErrNotServed, gvk)
+		}
+		c.served.renew(time.Now())
+		m, err = c.served.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	}
 	if err != nil {
 		return nil, c.discovered(err)

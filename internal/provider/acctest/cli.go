@@ -180,12 +180,12 @@ func Unwrapped(output string) string {
 }
 
 // Lines counts the lines of a plan that say what happens to a resource, from the line
-// that names it to its closing brace.
+// that names it to its closing brace, but for those by which OpenTofu shows write-only attributes.
 func Lines(plan, resource string) int {
 	_, after, found := strings.Cut(plan, "# "+resource+" ")
 	if !found {
 		return 0
 	}
 	body, _, _ := strings.Cut(after, "\n    }\n")
-	return strings.Count(body, "\n") + 2
+	return strings.Count(body, "\n") + 2 - strings.Count(body, "(write-only attribute)")
 }

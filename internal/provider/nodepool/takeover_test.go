@@ -57,8 +57,10 @@ func TestPoolThatTheStateHasLost(t *testing.T) {
 					assert.Contains(t, said, "The plan "+test.refused+", and there are running jobs that would lose their nodes: default/trainer")
 				}
 			}
-			cli.Write(t, strings.Replace(after, `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "again"`, 1)+acctest.Forgotten(pool))
-			plan()
+			if acctest.Since(t, 11) { // OpenTofu shows the provider what a removed block gives up as what stays, and the plan says what each means
+				cli.Write(t, strings.Replace(after, `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "again"`, 1)+acctest.Forgotten(pool))
+				plan()
+			}
 			cli.Must(t, "state", "rm", pool)
 			cli.Write(t, after)
 			plan()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,9 @@ func operate(t *testing.T, cloud *acctest.Cloud, condition string, active int64)
 	return created
 }
 
+// tainted is how a plan replaces what is, in the words of Terraform and of OpenTofu.
+var tainted = regexp.MustCompile(`is tainted, so (it )?must be replaced`)
+
 // From its creation on a job goes on unless something is wrong with the job itself: that
 // nobody waits any more makes no next apply delete it.
 func TestWaitThatEndsEarly(t *testing.T) {
@@ -105,7 +109,7 @@ func TestWaitThatEndsEarly(t *testing.T) {
 
 			next, err := terraform.Run("plan", "-detailed-exitcode")
 			assert.Equal(t, test.lost, err != nil, next)
-			assert.Equal(t, test.lost, strings.Contains(next, "is tainted, so must be replaced"), next)
+			assert.Equal(t, test.lost, tainted.MatchString(next), next)
 		})
 	}
 }

@@ -138,7 +138,15 @@ func (c *greeted) Read(b []byte) (int, error) {
 	case n > 0:
 		c.heard, err = true, errors.Join(err, c.SetReadDeadline(time.Time{}))
 	case err != nil && !errors.Is(err, net.ErrClosed):
-		err = fmt.Errorf("%w (%w)", errSilent, err)
+		err = errSilent // and no cause by which client-go would ask again
+	}
+	return n, err
+}
+
+func (c *greeted) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil && !c.heard && !errors.Is(err, net.ErrClosed) {
+		err = errSilent
 	}
 	return n, err
 }

@@ -111,15 +111,14 @@ func (r *addon[M, P]) importID(ctx context.Context, id string, resp *resource.Im
 
 // moved is what the state has of an add-on that another type had, nil where this type does not configure it.
 func (r *addon[M, P]) moved(clusterID, name string) map[string]string {
-	switch attributes := map[string]string{"id": clusterID + "/" + name}; {
-	case !nameForm.MatchString(name), r.only != "" && name != r.only:
+	if !nameForm.MatchString(name) || r.only != "" && name != r.only {
 		return nil
-	case r.only == "":
-		attributes["name"] = name
-		return attributes
-	default:
-		return attributes
 	}
+	attributes := map[string]string{"id": clusterID + "/" + name}
+	if r.only == "" {
+		attributes["name"] = name
+	}
+	return attributes
 }
 
 func (r *addon[M, P]) look(ctx context.Context, _ tfsdk.State, of *M) (found bool, diags diag.Diagnostics, err error) {

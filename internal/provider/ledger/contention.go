@@ -231,18 +231,14 @@ func (l *Ledger) withoutRoom(jobs []*job) (crowded []*job) {
 
 // followAll reports whether all gangs can have the places at once that are planned for them.
 func followAll(view *snapshot.View, gangs []placement.Gang) bool {
-	var undo []func()
-	defer func() {
-		for _, f := range slices.Backward(undo) {
-			f()
-		}
-	}()
+	var tried trial
+	defer tried.undo()
 	for _, g := range gangs {
 		followed, _, ok := planner.Follow(view, &g, nil)
 		if !ok {
 			return false
 		}
-		undo = append(undo, view.Apply(g, *followed.Placement))
+		tried = append(tried, view.Apply(g, *followed.Placement))
 	}
 	return true
 }
@@ -333,12 +329,8 @@ func (l *Ledger) place(jobs []*job) course {
 
 // placeOn is place on a view, with the gangs as they are seen there.
 func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gang) (c course) {
-	var undo []func()
-	defer func() {
-		for _, f := range slices.Backward(undo) {
-			f()
-		}
-	}()
+	var tried trial
+	defer tried.undo()
 	for i, j := range jobs {
 		if placed := placeOf(view, gangs[i]); placed != nil {
 			if l.live != nil && j.MayPreempt {
@@ -350,7 +342,7 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 				c.parts = append(c.parts, part{j, len(placed.Assignments)})
 			}
 			if l.live == nil { // launchers may find room that the plan does not know
-				undo = append(undo, view.Apply(gangs[i], *placed))
+				tried = append(tried, view.Apply(gangs[i], *placed))
 				continue
 			}
 			_, stop, why := planner.Start(view, gangs[i], *placed)
@@ -358,7 +350,7 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 				c.waiting, c.verdict, c.below = j, *why, l.live.below(gangs[i].Priority)
 				return c
 			}
-			undo = append(undo, stop)
+			tried = append(tried, stop)
 			continue
 		}
 		var result placement.Result
@@ -370,7 +362,7 @@ func (l *Ledger) placeOn(view *snapshot.View, jobs []*job, gangs []placement.Gan
 			return c
 		}
 		view.AddReservation(*result.Reservation)
-		undo = append(undo, func() { view.Release(j.Gang.ID) })
+		tried = append(tried, func() { view.Release(j.Gang.ID) })
 		if len(result.Victims) > 0 {
 			c.evicted = append(c.evicted, eviction{job: j, victims: result.Victims})
 		}
@@ -397,16 +389,22 @@ func (l *Ledger) dues(jobs []*job) []placement.Gang {
 
 // placeAll places those gangs that find room, one after the other, until undo.
 func placeAll(view *snapshot.View, gangs []placement.Gang) (undo func()) {
-	var back []func()
+	var tried trial
 	for _, g := range gangs {
 		if placed := placeOf(view, g); placed != nil {
-			back = append(back, view.Apply(g, *placed))
+			tried = append(tried, view.Apply(g, *placed))
 		}
 	}
-	return func() {
-		for _, f := range slices.Backward(back) {
-			f()
-		}
+	return tried.undo
+}
+
+// trial is what a view has been given to look at what comes of it, each as what takes it away again.
+type trial []func()
+
+// undo takes all away, the last first.
+func (t *trial) undo() {
+	for _, away := range slices.Backward(*t) {
+		away()
 	}
 }
 

@@ -125,11 +125,11 @@ func (l *Ledger) offered() *snapshot.View {
 // their order, and each has what it finds when the next one is looked at.
 func (l *Ledger) evictedIn(view *snapshot.View, waiting []Waiting) map[string][]placement.Victim {
 	found := map[string][]placement.Victim{}
-	var undo []func()
+	var tried trial
 	for _, w := range waiting {
 		g := l.charged(w.Gang)
 		if placed := planner.Place(view, g); placed != nil {
-			undo = append(undo, view.Apply(g, *placed))
+			tried = append(tried, view.Apply(g, *placed))
 			continue
 		}
 		result := preemption.Plan(view, g)
@@ -137,7 +137,7 @@ func (l *Ledger) evictedIn(view *snapshot.View, waiting []Waiting) map[string][]
 			continue
 		}
 		view.AddReservation(*result.Reservation)
-		undo = append(undo, func() { view.Release(g.ID) })
+		tried = append(tried, func() { view.Release(g.ID) })
 		victims := slices.DeleteFunc(result.Victims, func(v placement.Victim) bool {
 			return v.Leaving || l.jobs[v.Gang] != nil || l.fates[v.Gang] == leaves
 		})
@@ -145,8 +145,6 @@ func (l *Ledger) evictedIn(view *snapshot.View, waiting []Waiting) map[string][]
 			found[w.Name] = victims
 		}
 	}
-	for _, f := range slices.Backward(undo) {
-		f()
-	}
+	tried.undo()
 	return found
 }

@@ -86,6 +86,15 @@ func TestNodeStages(t *testing.T) {
 
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	stage, delay = next(t, "Node", node)
+	assert.Equal(t, "node-kubelet", stage, "someone else has made it ready, as the runner does with the node of this machine")
+	assert.Zero(t, delay)
+
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 10251
+	stage, _ = next(t, "Node", node)
+	assert.Equal(t, "node-kubelet", stage, "the port has changed")
+
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
+	stage, delay = next(t, "Node", node)
 	assert.Equal(t, "node-heartbeat", stage)
 	// Well within the half hour after which a silent node counts as lost.
 	assert.Less(t, delay, 15*time.Minute)

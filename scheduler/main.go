@@ -46,6 +46,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain/endpoint"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/fleet"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/hooks"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
@@ -180,6 +181,10 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		reservations, err := gangreservation.Follow(ctx, cache, custom)
+		if err != nil {
+			return err
+		}
 		go giveBack(ctx, gangs.Synced)
 		var led sync.Once
 		hooks.BeforeNextPod(scheduler, func() {
@@ -190,9 +195,11 @@ func run(ctx context.Context, args []string) error {
 					klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 				}
 				gangs.Lead()
-				// No pod is placed before the limits are known, and which requests room is kept for. Errors are those of ctx.
+				// No pod is placed before the limits are known, which requests room is kept for, and which places are promised. Errors are those of ctx.
 				_ = gangs.Synced(ctx)
 				_ = learner.Synced(ctx)
+				_ = reservations.Restore(ctx)
+				go reservations.Run(ctx)
 				go learner.Learn(ctx)
 				go repairs.Run(ctx, clients, gangs.Synced)
 				go recordBypasses(ctx, config, clients.Events)

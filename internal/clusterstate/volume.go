@@ -12,8 +12,13 @@ func (s *State) FindVolumes(of inventory.BoundVolume) {
 // restricted lists the members of a gang with the nodes that reach their volumes.
 func (s *State) restricted(key string) []inventory.Member {
 	members := s.members(key)
+	s.restrict(members)
+	return members
+}
+
+// restrict lets members go to the nodes only that reach their volumes.
+func (s *State) restrict(members []inventory.Member) {
 	if s.volumeOf != nil {
 		inventory.RestrictToVolumes(members, s.volumeOf)
 	}
-	return members
 }

@@ -49,7 +49,7 @@ func PlannedPlacementFrom(annotations map[string]string) (p PlannedPlacement, ok
 	if ok, err = readRecord(annotations, PlannedPlacementAnnotation, what, &p, &p.Version, PlannedVersion); err != nil || !ok {
 		return PlannedPlacement{}, ok, err
 	}
-	if err := p.check(); err != nil {
+	if err := p.Check(); err != nil {
 		return PlannedPlacement{}, true, fmt.Errorf("annotation %s is not %s: %w", PlannedPlacementAnnotation, what, err)
 	}
 	return p, true, nil
@@ -62,9 +62,9 @@ const (
 	mostGPUs = 64
 )
 
-// check refuses what no plan writes, so that nobody has to repeat it: anybody who may write
+// Check refuses what no plan writes, so that nobody has to repeat it: anybody who may write
 // pods may write the annotation.
-func (p PlannedPlacement) check() error {
+func (p PlannedPlacement) Check() error {
 	planned := map[string]bool{}
 	for _, n := range p.Nodes {
 		switch {

@@ -472,13 +472,18 @@ func plannedFor(pods []*corev1.Pod) (planned []placement.Planned, problems []Pro
 	if err != nil {
 		return nil, invalid(err.Error())
 	}
-	for _, n := range record.Nodes {
+	return PlannedMembers(record.Nodes), nil
+}
+
+// PlannedMembers are the places of members in a plan, the members in their order.
+func PlannedMembers(nodes []contract.PlannedNode) (planned []placement.Planned) {
+	for _, n := range nodes {
 		for member, gpus := range n.Members {
 			planned = append(planned, placement.Planned{Member: member, Node: n.Node, GPUs: gpus, RingGBps: n.RingGBps})
 		}
 	}
 	slices.SortFunc(planned, func(a, b placement.Planned) int { return natural.Compare(a.Member, b.Member) })
-	return planned, nil
+	return planned
 }
 
 // GangID is the ID of a pod's gang in the planner, or of the pod on its own ([placement.OfPod]).

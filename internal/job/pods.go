@@ -39,6 +39,29 @@ func Pods(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
+// Expected returns the pods that a job will have, which someone else wrote, where admission routes them to our scheduler
+// unless they name another one. An error says why it cannot be told.
+func Expected(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
+	roles, err := Replicas(obj)
+	if err != nil {
+		return nil, err
+	}
+	var pods []*corev1.Pod
+	for _, role := range roles {
+		if role.Count > MaxReplicas-len(pods) {
+			return nil, fmt.Errorf("the job has more than %d replicas", MaxReplicas)
+		}
+		for i := range role.Count {
+			pod := role.Pod(i)
+			if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName {
+				pod.Spec.SchedulerName = contract.SchedulerName
+			}
+			pods = append(pods, pod)
+		}
+	}
+	return pods, nil
+}
+
 // ReplicaSpec is one role of a job: its pods differ in their names and labels alone.
 type ReplicaSpec struct {
 	// Pod makes the pod with an index.

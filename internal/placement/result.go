@@ -65,6 +65,9 @@ type Reservation struct {
 	Evicts bool
 	// QuotaOnly means that the gang waits for quota: no node is kept from others for it.
 	QuotaOnly bool
+	// Granted means that the place is kept for a gang that has been promised it and is still to come. It waits for nobody, and
+	// no other gang takes it, whatever its priority.
+	Granted bool
 	// NotAsPlanned says why it is not the place of [Gang.Planned], as [Verdict.NotAsPlanned] does.
 	NotAsPlanned string
 }

@@ -170,7 +170,7 @@ func (c *Cache) decide(key string, limits Limits, approve func(*Decision) bool) 
 	}
 	if held, ok := c.state.View.Reservation(d.Gang.ID); ok {
 		if !held.Evicts { // the place may be another one than the gang has waited for
-			held = placement.Reservation{Gang: d.Gang, Placement: *d.Result.Placement, NotAsPlanned: d.Result.Verdict.NotAsPlanned}
+			held = placement.Reservation{Gang: d.Gang, Placement: *d.Result.Placement, Granted: held.Granted, NotAsPlanned: d.Result.Verdict.NotAsPlanned}
 		}
 		d.Taken = &held
 	}
@@ -334,13 +334,13 @@ func (c *Cache) reserveBlocked(keys []string, limits map[string]Limits) (changed
 	return !reflect.DeepEqual(before, c.state.View.Reservations())
 }
 
-// Reserved are the gangs for which capacity is reserved and nobody is evicted, by key.
+// Reserved are the gangs that wait for others to end, with capacity reserved, by key.
 func (c *Cache) Reserved() map[string]bool {
 	c.planning.Lock()
 	defer c.planning.Unlock()
 	keys := map[string]bool{}
 	for _, r := range c.state.View.Reservations() {
-		if !r.Evicts {
+		if !r.Evicts && !r.Granted {
 			keys[inventory.KeyOf(r.Gang.ID)] = true
 		}
 	}

@@ -72,6 +72,7 @@ var program = charts.Program{
 	Name: contract.SchedulerName,
 	CRDs: []string{
 		contract.QuotaTreeResource + "." + contract.QuotaTreeGroup,
+		contract.GangReservationResource + "." + contract.GangReservationGroup,
 		contract.PodGroupResource + "." + contract.PodGroupGroup,
 		contract.QueueResource + "." + contract.QueueGroup,
 		contract.QueueUnitResource + "." + contract.QueueGroup,

@@ -132,6 +132,8 @@ func requireRestricted(t *testing.T, spec corev1.PodSpec) {
 var granted = map[string][]string{
 	"ClusterRole gpuplan-scheduler": {
 		"gpuplan.dev/gpunodes: get list watch",
+		"gpuplan.dev/gangreservations: get list watch delete",
+		"gpuplan.dev/gangreservations/status: patch",
 		"scheduling.sigs.k8s.io/elasticquotatrees: get list watch",
 		"scheduling.x-k8s.io/podgroups: get list watch",
 		"scheduling.x-k8s.io/podgroups/status: patch",
@@ -143,7 +145,7 @@ var granted = map[string][]string{
 		"kubeflow.org/mpijobs: list",
 		"jobset.x-k8s.io/jobsets: list",
 		"trainer.kubeflow.org/trainjobs: list",
-		"apiextensions.k8s.io/customresourcedefinitions gpunodes.gpuplan.dev elasticquotatrees.scheduling.sigs.k8s.io podgroups.scheduling.x-k8s.io: get list watch",
+		"apiextensions.k8s.io/customresourcedefinitions gpunodes.gpuplan.dev gangreservations.gpuplan.dev elasticquotatrees.scheduling.sigs.k8s.io podgroups.scheduling.x-k8s.io: get list watch",
 	},
 	"Role gpuplan-system/gpuplan-scheduler-lease": {
 		"coordination.k8s.io/leases: create",

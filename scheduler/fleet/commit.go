@@ -33,7 +33,7 @@ const (
 
 // podsOf are the pods that a job will have on a member cluster, as the scheduler there will see them once all have appeared.
 func podsOf(object *unstructured.Unstructured) ([]*corev1.Pod, error) {
-	pods, err := job.Pods(object)
+	pods, err := job.Expected(object)
 	if err != nil {
 		return nil, err
 	}
@@ -41,9 +41,6 @@ func podsOf(object *unstructured.Unstructured) ([]*corev1.Pod, error) {
 	for _, pod := range pods {
 		pod.UID = types.UID(string(object.GetUID()) + "/" + pod.Name)
 		pod.CreationTimestamp = made
-		if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName {
-			pod.Spec.SchedulerName = contract.SchedulerName // as the member's admission routes it
-		}
 	}
 	return pods, nil
 }

@@ -111,9 +111,11 @@ func (c *clusterCollector) countGangs(snapshot *clusterstate.Snapshot, set sette
 
 // countReservations counts the reservations for gangs that wait.
 func (c *clusterCollector) countReservations(snapshot *clusterstate.Snapshot, set setter) {
-	kinds := map[string]int{"nomination": 0, "backfill": 0, "quota": 0}
+	kinds := map[string]int{"nomination": 0, "backfill": 0, "quota": 0, "granted": 0}
 	for _, r := range snapshot.View.Reservations() {
 		switch {
+		case r.Granted:
+			kinds["granted"]++
 		case r.Evicts:
 			kinds["nomination"]++
 		case r.QuotaOnly:

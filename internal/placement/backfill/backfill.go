@@ -20,14 +20,16 @@ import (
 // a place was held for it, its new one is held until it takes it, beside the one that is
 // waited for: others may be planned before it gets to that. A place that is held already
 // stays where it is while it is valid, unless there is one that waits for fewer gangs;
-// places of gangs that are not given are released.
+// places of gangs that are not given are released, but for those that were granted, or for which
+// others are evicted.
 func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 	before := map[string]*snapshot.Reserved{}
 	v.DropReservations(func(h *snapshot.Reserved) bool {
-		if !h.Evicts {
+		blocked := !h.Evicts && !h.Granted
+		if blocked {
 			before[h.Gang.ID] = h
 		}
-		return !h.Evicts
+		return blocked
 	})
 	onNodes := false
 	leaves := map[string]bool{}
@@ -50,7 +52,7 @@ func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 		leaves[g.Leaf] = true
 		onNodes = onNodes || !r.QuotaOnly
 	}
-	v.DropReservations(func(h *snapshot.Reserved) bool { return len(h.After) == 0 && before[h.Gang.ID] == nil })
+	v.DropReservations(func(h *snapshot.Reserved) bool { return len(h.After) == 0 && !h.Granted && before[h.Gang.ID] == nil })
 }
 
 // placeNow finds the place that a gang takes, nil when it does not fit: the planned one where it can have that. Most of those that

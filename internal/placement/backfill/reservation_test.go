@@ -128,6 +128,44 @@ func TestReservationGivesWay(t *testing.T) {
 	assert.Empty(t, v.Reservations())
 }
 
+// A place that was granted is kept for its gang alone, whoever else waits, and the gang gets it, also when it is another one by now.
+func TestGrantedPlace(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	granted := placementtest.Gang("ml/granted", 2, placementtest.WholeGPUs(4))
+	place := planner.Place(v, granted)
+	require.NotNil(t, place)
+	at := place.Assignments[0].Node
+	promised := granted
+	for _, a := range place.Assignments {
+		promised.Planned = append(promised.Planned, placement.Planned{Member: a.Member, Node: a.Node, GPUs: a.Own.GPUs()})
+	}
+	v.AddReservation(placement.Reservation{Gang: promised, Placement: *place, Granted: true})
+
+	high := placementtest.Gang("ml/high", 2, placementtest.WholeGPUs(8))
+	high.Priority = 1000
+	assert.Nil(t, preemption.Plan(v, high).Placement, "a gang of higher priority waits")
+	lost := placementtest.Gang("ml/lost", 2, placementtest.WholeGPUs(8))
+	lost.Minimum, lost.Running = 2, []placement.Assignment{{Member: "worker-0", Node: at}}
+	for _, a := range preemption.Plan(v, lost).Placement.Assignments {
+		assert.NotEqual(t, at, a.Node, "so does one that has lost members")
+	}
+	backfill.ReserveBlocked(v, nil)
+	backfill.ReserveBlocked(v, []placement.Gang{high})
+	require.NotNil(t, v.ReservationOf(granted.ID), "others that wait take nothing of it")
+	v.Release(high.ID)
+
+	other := granted
+	other.Priority = 5
+	for name, g := range map[string]placement.Gang{"as it was": granted, "with a priority of its cluster": other} {
+		got := preemption.Plan(v, g)
+		require.NotNil(t, got.Placement, name)
+		assert.Nil(t, got.Reservation, name)
+		assert.Equal(t, place.Assignments, got.Placement.Assignments, name)
+	}
+	v.Release(granted.ID)
+	assert.NotNil(t, preemption.Plan(v, high).Placement)
+}
+
 // A reservation stands while the gang is the same and gets its place once those have gone that it
 // waits for, and not before.
 func TestReservationStands(t *testing.T) {

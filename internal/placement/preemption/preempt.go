@@ -19,7 +19,8 @@ import (
 // whole gang has its place after that. A gang for which others have to go waits for the
 // place that they leave, also when it would fit elsewhere once the first of them have
 // gone: none of them is evicted in vain, and the place is the best that was found. One that waits for
-// others to end goes where it was planned when it can by then. Nobody is evicted
+// others to end goes where it was planned when it can by then, and one that was granted a place goes there
+// when it can and was planned nowhere else. Nobody is evicted
 // for a gang of which members are going themselves: it will need more than it lacks now.
 //
 // Members beyond the minimum get what is free beside the others. With a quota tree, a gang
@@ -55,6 +56,9 @@ func Plan(v *snapshot.View, g placement.Gang) placement.Result {
 		return held.Taken()
 	case held != nil && held.Evicts && planner.ReservationValid(v, held, &g):
 		return planner.Renewed(held, &g).Result()
+	}
+	if held != nil && held.Granted && len(g.Planned) == 0 {
+		g.Planned = held.Gang.Planned // also where it is another gang by now than the place was granted for
 	}
 	followed, why, ok := followWaiting(v, &g)
 	if ok {

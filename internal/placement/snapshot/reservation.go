@@ -25,8 +25,8 @@ type Reserved struct {
 // AddReservation keeps a reservation's place from now on, in place of any that its gang has. On
 // each node the place takes what it needs beyond what the pods that it waits for still
 // use, so that it fits at any moment as soon as the last of them has gone, whatever is
-// planned in between. A reservation that waits for gangs to end, and does not evict
-// them, gives way to gangs of higher priority and to lost members of gangs that run.
+// planned in between. A reservation that waits for gangs to end, and neither evicts
+// them nor was granted, gives way to gangs of higher priority and to lost members of gangs that run.
 // gaveWay means that a place is not held any more.
 func (v *View) AddReservation(r placement.Reservation) (gaveWay bool) {
 	gaveWay = v.DropReservations(func(h *Reserved) bool { return h.yields(&r.Gang) })
@@ -142,7 +142,7 @@ func (h *Reserved) yields(g *placement.Gang) bool {
 	switch {
 	case h.Gang.ID == g.ID:
 		return true
-	case h.Evicts:
+	case h.Evicts, h.Granted:
 		return false
 	case g.Priority > h.Gang.Priority:
 		return true

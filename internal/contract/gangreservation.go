@@ -1,0 +1,63 @@
+package contract
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Reservations of places for gangs that are still to come.
+const (
+	GangReservationGroup    = GPUNodeGroup
+	GangReservationVersion  = GPUNodeVersion
+	GangReservationKind     = "GangReservation"
+	GangReservationResource = "gangreservations"
+)
+
+// GangReservation asks the scheduler of a cluster to keep the places of a job's gangs before the job is there.
+type GangReservation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Spec              GangReservationSpec   `json:"spec"`
+	Status            GangReservationStatus `json:"status,omitzero"`
+}
+
+// GangReservationSpec is what is asked for.
+type GangReservationSpec struct {
+	// Job is the job as it will be applied, of which the scheduler tells the pods.
+	Job map[string]any `json:"job"`
+	// Epoch grows with each request: a higher one asks for the places again, or for longer.
+	Epoch int64 `json:"epoch"`
+	// Seconds is how long the places are kept from the answer on, by the clock of the scheduler.
+	Seconds int64 `json:"seconds"`
+}
+
+// GangReservationPhase is what has become of a request.
+type GangReservationPhase string
+
+// Phases of reservations.
+const (
+	// PhaseReserved means that the places are kept until they expire.
+	PhaseReserved GangReservationPhase = "Reserved"
+	// PhaseRefused means that not all gangs of the job have a place; the message says why.
+	PhaseRefused GangReservationPhase = "Refused"
+	// PhaseTaken means that the job's gangs are there, and have their places, or wait for some without a reservation.
+	PhaseTaken GangReservationPhase = "Taken"
+	// PhaseExpired means that the job has not come in time, and that the places are not kept any more.
+	PhaseExpired GangReservationPhase = "Expired"
+)
+
+// GangReservationStatus is the scheduler's answer.
+type GangReservationStatus struct {
+	// Epoch is the one of the request that is answered.
+	Epoch   int64                `json:"epoch,omitempty"`
+	Phase   GangReservationPhase `json:"phase,omitempty"`
+	Message string               `json:"message,omitempty"`
+	// Expires is until when the places are kept, by the clock of the scheduler.
+	Expires *metav1.Time `json:"expires,omitempty"`
+	// Gangs are the places that are, or were, kept.
+	Gangs []GrantedGang `json:"gangs,omitempty"`
+}
+
+// GrantedGang is the place of one gang.
+type GrantedGang struct {
+	// Name is the gang's "namespace/name".
+	Name  string        `json:"name"`
+	Nodes []PlannedNode `json:"nodes"`
+}

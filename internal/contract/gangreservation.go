@@ -8,6 +8,8 @@ const (
 	GangReservationVersion  = GPUNodeVersion
 	GangReservationKind     = "GangReservation"
 	GangReservationResource = "gangreservations"
+	// FleetLabel on a reservation is the fleet that has made it: the UID of the namespace kube-system of its hub.
+	FleetLabel = "gpuplan.dev/fleet"
 )
 
 // GangReservation asks the scheduler of a cluster to keep the places of a job's gangs before the job is there.

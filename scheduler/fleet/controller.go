@@ -47,7 +47,9 @@ var (
 
 // controller decides about the bindings of a hub, one at a time.
 type controller struct {
-	hub    *kube.Client
+	hub *kube.Client
+	// id is the hub's: the UID of its namespace kube-system.
+	id     string
 	events record.EventRecorder
 	work   workqueue.TypedRateLimitingInterface[string]
 
@@ -59,6 +61,10 @@ type controller struct {
 	waiting map[string]bool
 	// sent are the bindings of jobs that were sent and whose places were looked at since this program has started.
 	sent map[string]bool
+	// asked are the places that member clusters keep, or were asked to keep, for jobs, and refusals what some have against a job, by
+	// binding.
+	asked    map[string]request
+	refusals map[string]map[string]refusal
 	// told is when jobs were last told why they have no place, by binding.
 	told map[string]time.Time
 }
@@ -70,13 +76,19 @@ func newController(ctx context.Context, hub *kube.Client) *controller {
 		hub:      hub,
 		events:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.FleetSchedulerName}),
 		work:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute)),
-		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{}, told: map[string]time.Time{},
+		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{},
+		asked: map[string]request{}, refusals: map[string]map[string]refusal{}, told: map[string]time.Time{},
 	}
 }
 
 // run works until ctx ends.
 func (c *controller) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, c.work.ShutDown)()
+	system, err := c.hub.Typed.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read which hub it is: %w", err)
+	}
+	c.id = string(system.UID)
 	known, err := follow.Custom(ctx, c.hub.Dynamic, clusters, "", follow.On(func(o *unstructured.Unstructured) { c.setCluster(ctx, o) }, c.removeCluster))
 	if err != nil {
 		return err
@@ -132,9 +144,12 @@ func (c *controller) removeBinding(object *unstructured.Unstructured) {
 	delete(c.waiting, key)
 	delete(c.sent, key)
 	delete(c.told, key)
+	delete(c.asked, key)
+	delete(c.refusals, key)
 	for _, m := range c.members {
 		m.release(key)
 	}
+	c.work.Add(key)
 }
 
 // setCluster takes in a member cluster, and begins to follow one that is new, or reached in another way.
@@ -174,6 +189,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	delete(c.waiting, key)
 	c.mu.Unlock()
 	if b == nil {
+		c.drop(ctx, key, "")
 		return nil
 	}
 	object, err := c.hub.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
@@ -218,6 +234,7 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 	case !m.bound(pods):
 		m.hold(b.key(), pods) // where it has no place any more there is nothing to hold
 	}
+	c.tend(ctx, b, object, pods, finished)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent[b.key()] = true
@@ -227,8 +244,11 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 	return nil
 }
 
-// place sends a job to the cluster that has the best place for it.
+// place finds the cluster that has the best place for a job, has the place kept there, and sends the job.
 func (c *controller) place(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
+	if decided, err := c.hear(ctx, b, object, pods); decided || err != nil {
+		return err
+	}
 	c.mu.Lock()
 	members := maps.Clone(c.members)
 	all := slices.SortedFunc(maps.Values(c.clusters), func(a, b *contract.FleetCluster) int { return natural.Compare(a.Name, b.Name) })
@@ -243,6 +263,9 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 		m := members[cluster.Name]
 		if why == "" && (m == nil || !m.synced.Load() || incomplete[cluster.Name]) {
 			why, unknown = "its state is not known yet", true
+		}
+		if why == "" {
+			why = c.refused(b.key(), cluster.Name)
 		}
 		if why == "" {
 			var offer clusterchoice.Offer
@@ -271,6 +294,11 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 		c.work.AddAfter(b.key(), again)
 		return nil // someone was faster
 	}
+	return c.ask(ctx, b, object, chosen, pods)
+}
+
+// send sends a job to the cluster that was chosen, where its place is charged.
+func (c *controller) send(ctx context.Context, b *binding, object *unstructured.Unstructured, chosen *member, pods []*corev1.Pod) error {
 	if err := c.commit(ctx, b, object, chosen.name, pods); err != nil {
 		chosen.release(b.key())
 		if apierrors.IsConflict(err) {
@@ -280,6 +308,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	}
 	c.mu.Lock()
 	delete(c.waiting, b.key())
+	delete(c.refusals, b.key())
 	c.sent[b.key()] = true
 	c.mu.Unlock()
 	return nil
@@ -314,7 +343,7 @@ func (c *controller) connect(ctx context.Context, name string) error {
 		return nil
 	}
 	c.forget(name, m)
-	m, err = followMember(ctx, name, access, config, func() { c.work.AddAfter(changePrefix+name, again) })
+	m, err = followMember(ctx, c.id, name, access, config, func() { c.work.AddAfter(changePrefix+name, again) }, c.work.Add)
 	if err != nil {
 		return err
 	}
@@ -346,6 +375,11 @@ func (c *controller) changed(name string) {
 	defer c.mu.Unlock()
 	if m := c.members[name]; m != nil {
 		m.settle()
+	}
+	for key, asked := range c.asked {
+		if asked.cluster == name {
+			c.work.Add(key)
+		}
 	}
 	c.retry()
 }

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -18,12 +20,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
 )
 
 // member is the picture of one member cluster.
@@ -42,11 +46,16 @@ type member struct {
 	// held are the pods of jobs that were sent here and that are not bound yet, by binding.
 	held map[string][]*corev1.Pod
 	pods cache.Indexer
+
+	dynamic dynamic.Interface
+	asking  sync.Mutex
+	// reservations are what it was asked to keep, by binding.
+	reservations map[string]*contract.GangReservation
 }
 
 // followMember begins to keep the picture of a member cluster in step, until ctx or the member ends. changed is called when it is
-// complete, and after each change.
-func followMember(ctx context.Context, name, access string, config *rest.Config, changed func()) (*member, error) {
+// complete, and after each change, answered with the binding of a reservation of the fleet that has changed.
+func followMember(ctx context.Context, fleet, name, access string, config *rest.Config, changed func(), answered func(binding string)) (*member, error) {
 	client, err := kube.New(config)
 	if err != nil {
 		return nil, err
@@ -56,7 +65,7 @@ func followMember(ctx context.Context, name, access string, config *rest.Config,
 		return nil, fmt.Errorf("set up the client of %s: %w", name, err)
 	}
 	ctx, end := context.WithCancel(ctx)
-	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string][]*corev1.Pod{}}
+	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string][]*corev1.Pod{}, dynamic: client.Dynamic, reservations: map[string]*contract.GangReservation{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithTransform(follow.Trim), informers.WithTweakListOptions(follow.Latest))
 	m.pods = factory.InformerFor(&corev1.Pod{}, unfinishedPods).GetIndexer()
 	m.state.Subscribe(func(clusterstate.Change) {
@@ -69,9 +78,23 @@ func followMember(ctx context.Context, name, access string, config *rest.Config,
 		end()
 		return nil, fmt.Errorf("follow %s: %w", name, err)
 	}
+	ours := func(do func(*unstructured.Unstructured) string) func(*unstructured.Unstructured) {
+		return func(object *unstructured.Unstructured) {
+			if object.GetLabels()[contract.FleetLabel] == fleet {
+				if binding := do(object); binding != "" {
+					answered(binding)
+				}
+			}
+		}
+	}
+	reservations, err := follow.Custom(ctx, client.Dynamic, gangreservation.Resource, metav1.NamespaceAll, follow.On(ours(m.setReservation), ours(m.removeReservation)))
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("follow %s: %w", name, err)
+	}
 	factory.StartWithContext(ctx)
 	go func() {
-		if wait(ctx) == nil {
+		if wait(ctx) == nil && cache.WaitForCacheSync(ctx.Done(), reservations) {
 			m.synced.Store(true)
 			changed()
 		}

@@ -19,7 +19,7 @@ import (
 func newMember(t *testing.T) *member {
 	t.Helper()
 	m := &member{
-		name: "m", state: clustercache.New(), held: map[string][]*corev1.Pod{},
+		name: "m", state: clustercache.New(), held: map[string][]*corev1.Pod{}, reservations: map[string]*contract.GangReservation{},
 		pods: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 	}
 	list := corev1.ResourceList{

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
@@ -297,6 +299,33 @@ spec:
     Worker:%s`, name, replicas(1), replicas(2))
 }
 
+var gangReservations = schema.GroupVersionResource{Group: contract.GangReservationGroup, Version: contract.GangReservationVersion, Resource: contract.GangReservationResource}
+
+// watchReservations returns what a member cluster has answered so far that it keeps, by reservation.
+func watchReservations(t *testing.T, member *kube.Client) func() map[string]contract.GangReservationStatus {
+	t.Helper()
+	changes, err := member.Dynamic.Resource(gangReservations).Namespace("default").Watch(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var mu sync.Mutex
+	kept := map[string]contract.GangReservationStatus{}
+	go func() {
+		for change := range changes.ResultChan() {
+			object, ok := change.Object.(*unstructured.Unstructured)
+			var reservation contract.GangReservation
+			if ok && runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &reservation) == nil && reservation.Status.Phase == contract.PhaseReserved {
+				mu.Lock()
+				kept[object.GetName()] = reservation.Status
+				mu.Unlock()
+			}
+		}
+	}()
+	return func() map[string]contract.GangReservationStatus {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(kept)
+	}
+}
+
 // Three gangs at once, and room for one in each of two clusters: two run, each whole in a cluster of its own, and the third waits until
 // one of them has gone. Karmada's scheduler sends all three to the first cluster.
 func TestFleetScheduler(t *testing.T) {
@@ -306,6 +335,10 @@ func TestFleetScheduler(t *testing.T) {
 	hub := i.access("hub")
 	for _, name := range []string{"member-1", "member-2"} {
 		makePool(t, i, name)
+	}
+	promised := map[string]func() map[string]contract.GangReservationStatus{}
+	for _, name := range []string{"member-1", "member-2"} {
+		promised[name] = watchReservations(t, i.access(name))
 	}
 	create(t, hub, gangPolicy)
 	names := []string{"a", "b", "c"}
@@ -349,6 +382,25 @@ func TestFleetScheduler(t *testing.T) {
 			}
 			return err
 		})
+		kept, ok := promised[where[name]]()[name+"-pytorchjob"]
+		require.True(t, ok, "its place was kept before it was sent")
+		at := map[string][]int{}
+		pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
+		require.NoError(t, err)
+		for _, pod := range pods.Items {
+			record, _, err := contract.AllocationFrom(pod.Annotations)
+			require.NoError(t, err)
+			at[pod.Labels[contract.JobReplicaTypeLabel]+"-"+pod.Labels[contract.JobReplicaIndexLabel]] = record.GPUs
+		}
+		require.Len(t, kept.Gangs, 1)
+		require.Len(t, kept.Gangs[0].Nodes, 1)
+		assert.Equal(t, kept.Gangs[0].Nodes[0].Members, at, "it has the place that was kept")
+		eventually(t, "nothing is kept for it any more", func() error {
+			if _, err := member.Dynamic.Resource(gangReservations).Namespace("default").Get(t.Context(), name+"-pytorchjob", metav1.GetOptions{}); !kube.IsNotFound(err) {
+				return fmt.Errorf("it is there: %w", err)
+			}
+			return nil
+		})
 	}
 	placed(2)
 	var waits string
@@ -378,5 +430,69 @@ func TestFleetScheduler(t *testing.T) {
 	placed(2)
 	assert.Equal(t, freed, where[waits])
 	runs(waits)
+	i.must("down", "--purge")
+}
+
+// A member cluster whose scheduler does not answer gets no job, and keeps no place once it answers again.
+func TestFleetWithASilentScheduler(t *testing.T) {
+	i := newInstance(t)
+	needKarmada(t, i)
+	i.must("up", "--members", "2")
+	hub := i.access("hub")
+	for _, name := range []string{"member-1", "member-2"} {
+		makePool(t, i, name)
+	}
+	create(t, hub, strings.Replace(gangPolicy, "  placement:", `  placement:
+    clusterAffinities: [{affinityName: first, clusterNames: [member-1]}, {affinityName: second, clusterNames: [member-2]}]`, 1))
+	clusterOf := func(name string) string {
+		clusters, _, err := unstructured.NestedSlice(bound(t, hub, name+"-pytorchjob").Object, "spec", "clusters")
+		require.NoError(t, err)
+		if len(clusters) == 0 {
+			return ""
+		}
+		cluster, _ := clusters[0].(map[string]any)["name"].(string)
+		return cluster
+	}
+	sent := func(name, to string) {
+		t.Helper()
+		eventually(t, name+" goes to "+to, func() error {
+			if cluster := clusterOf(name); cluster != to {
+				return fmt.Errorf("it is in %q", cluster)
+			}
+			return nil
+		})
+	}
+	create(t, hub, gangOf("preferred", 1))
+	sent("preferred", "member-1")
+
+	scheduler := 0
+	for _, p := range i.status().Processes {
+		if strings.HasPrefix(p.Name, "member-1 gpuplan-system.gpuplan-scheduler-") {
+			scheduler = p.PID
+		}
+	}
+	require.Positive(t, scheduler)
+	require.NoError(t, syscall.Kill(scheduler, syscall.SIGSTOP))
+	create(t, hub, gangOf("silent", 1))
+	sent("silent", "member-2")
+	create(t, hub, gangOf("only", 1))
+	eventually(t, "member-1 is asked for the place of a job that is deleted then", func() error {
+		_, err := i.access("member-1").Dynamic.Resource(gangReservations).Namespace("default").Get(t.Context(), "only-pytorchjob", metav1.GetOptions{})
+		return err
+	})
+	require.NoError(t, hub.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}).
+		Namespace("default").Delete(t.Context(), "only", metav1.DeleteOptions{}))
+	require.NoError(t, syscall.Kill(scheduler, syscall.SIGCONT))
+	eventually(t, "no cluster keeps a place", func() error {
+		for _, name := range []string{"member-1", "member-2"} {
+			list, err := i.access(name).Dynamic.Resource(gangReservations).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) > 0 {
+				return fmt.Errorf("%s has %d reservations: %w", name, len(list.Items), err)
+			}
+		}
+		return nil
+	})
+	create(t, hub, gangOf("again", 1))
+	sent("again", "member-1")
 	i.must("down", "--purge")
 }

@@ -1,0 +1,336 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
+)
+
+const (
+	// lease is how long a member cluster keeps the place of a job that is on its way, and renewAfter when it is asked for longer.
+	lease, renewAfter = time.Minute, 20 * time.Second
+	// patience is for how long that goes on with a job that was sent and does not get there.
+	patience = 10 * time.Minute
+	// answerWithin is how long the scheduler of a member cluster may take to answer, writeWithin its API server.
+	answerWithin, writeWithin = 10 * time.Second, 5 * time.Second
+	// refusedFor is how long a member cluster that has refused a job is not asked for it again.
+	refusedFor = 10 * time.Second
+)
+
+// request is a place that a member cluster was asked to keep for a job.
+type request struct {
+	cluster string
+	epoch   int64
+	// first and last are when it was asked for the first time, and the last time.
+	first, last time.Time
+}
+
+// refusal is what a member cluster has against a job, which it is not asked for again until then.
+type refusal struct {
+	why   string
+	until time.Time
+}
+
+// reservable reports whether places can be kept for the pods of a job before they are there: a pod that is in no gang has a name that
+// nobody knows yet.
+func reservable(pods []*corev1.Pod) bool {
+	gang := false
+	for _, pod := range pods {
+		if _, ok := inventory.GangKey(pod); ok {
+			gang = true
+		} else if inventory.AsksForGPUs(pod) {
+			return false
+		}
+	}
+	return gang
+}
+
+// manifest is the job as a reservation has it.
+func manifest(object *unstructured.Unstructured) map[string]any {
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": object.Object["spec"]}}
+	job.SetAPIVersion(object.GetAPIVersion())
+	job.SetKind(object.GetKind())
+	job.SetNamespace(object.GetNamespace())
+	job.SetName(object.GetName())
+	job.SetGeneration(object.GetGeneration())
+	job.SetLabels(object.GetLabels())
+	annotations := object.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	job.SetAnnotations(annotations)
+	return job.Object
+}
+
+// generationOf is the generation of the job that a reservation is for.
+func generationOf(reservation *contract.GangReservation) int64 {
+	job := unstructured.Unstructured{Object: reservation.Spec.Job}
+	return job.GetGeneration()
+}
+
+// ask has a member cluster keep the place that was found there for a job; where nobody knows reservations the job is sent at once.
+func (c *controller) ask(ctx context.Context, b *binding, object *unstructured.Unstructured, chosen *member, pods []*corev1.Pod) error {
+	if !reservable(pods) {
+		return c.send(ctx, b, object, chosen, pods)
+	}
+	epoch, known, err := chosen.reserve(ctx, b.key(), c.id, object)
+	switch {
+	case err != nil:
+		c.put(b.key(), chosen, "its scheduler cannot be asked for a place: "+err.Error())
+		return nil
+	case !known:
+		return c.send(ctx, b, object, chosen, pods)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked[b.key()] = request{cluster: chosen.name, epoch: epoch, first: time.Now(), last: time.Now()}
+	c.work.AddAfter(b.key(), answerWithin)
+	return nil
+}
+
+// put notes what a member cluster has against a job, and has it placed again.
+func (c *controller) put(key string, m *member, why string) {
+	m.release(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.asked, key)
+	if c.refusals[key] == nil {
+		c.refusals[key] = map[string]refusal{}
+	}
+	c.refusals[key][m.name] = refusal{why, time.Now().Add(refusedFor)}
+	c.work.Add(key)
+}
+
+// refused says what a member cluster has against a job, "" for nothing any more.
+func (c *controller) refused(key, cluster string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.refusals[key][cluster]
+	rest := time.Until(found.until)
+	if rest <= 0 {
+		return ""
+	}
+	c.work.AddAfter(key, rest)
+	return found.why
+}
+
+// hear acts on the answer of the member cluster that was asked to keep the place of a job; decided is false when the job has to be
+// placed again.
+func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) (decided bool, err error) {
+	c.mu.Lock()
+	asked, waits := c.asked[b.key()]
+	m := c.members[asked.cluster]
+	c.mu.Unlock()
+	if !waits {
+		if m, asked = c.promised(b, object, pods); m == nil {
+			return false, nil
+		}
+	}
+	var reservation *contract.GangReservation
+	if m != nil {
+		reservation = m.reservation(b.key())
+	}
+	answered := reservation != nil && reservation.Status.Epoch >= asked.epoch
+	switch {
+	case m == nil: // it has left the fleet, or is reached in another way by now
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.asked, b.key())
+		return false, nil
+	case answered && generationOf(reservation) != object.GetGeneration():
+		m.release(b.key()) // the job is another one by now
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.asked, b.key())
+		return false, nil
+	case answered && reservation.Status.Phase == contract.PhaseReserved:
+		return true, c.send(ctx, b, object, m, pods)
+	case answered && reservation.Status.Phase == contract.PhaseRefused:
+		c.put(b.key(), m, "its scheduler refuses the place: "+reservation.Status.Message)
+	case answered:
+		c.put(b.key(), m, "it has gangs of the job's names already")
+	case time.Since(asked.last) < answerWithin:
+		return true, nil
+	default:
+		c.put(b.key(), m, "its scheduler does not answer")
+		return true, m.unreserve(ctx, b.key())
+	}
+	return true, nil
+}
+
+// promised finds the member cluster that keeps the place of a job since before this program started, nil for none.
+func (c *controller) promised(b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) (*member, request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	incomplete := c.incomplete()
+	for name, m := range c.members {
+		reservation, cluster := m.reservation(b.key()), c.clusters[name]
+		if reservation == nil || cluster == nil || reservation.Status.Phase != contract.PhaseReserved || reservation.Status.Epoch != reservation.Spec.Epoch {
+			continue
+		}
+		if _, why := b.barred(cluster); why != "" || !m.synced.Load() || incomplete[name] || generationOf(reservation) != object.GetGeneration() || m.hold(b.key(), pods) != "" {
+			continue
+		}
+		asked := request{cluster: name, epoch: reservation.Spec.Epoch, first: time.Now(), last: time.Now()}
+		c.asked[b.key()] = asked
+		return m, asked
+	}
+	return nil, request{}
+}
+
+// tend keeps the place of a job that was sent for as long as it is on its way, and gives it back in all other clusters, and once it is
+// not needed any more.
+func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod, finished bool) {
+	to := b.Spec.Clusters[0].Name
+	c.drop(ctx, b.key(), to)
+	c.mu.Lock()
+	m, asked := c.members[to], c.asked[b.key()]
+	c.mu.Unlock()
+	if m == nil {
+		return
+	}
+	reservation, now := m.reservation(b.key()), time.Now()
+	switch {
+	case reservation == nil:
+		return
+	case finished || m.bound(pods):
+		c.drop(ctx, b.key(), "")
+		c.mu.Lock()
+		delete(c.asked, b.key())
+		c.mu.Unlock()
+		return
+	case asked.cluster == "": // since before this program started
+		asked = request{cluster: to, first: now}
+	case reservation.Status.Phase == contract.PhaseTaken, now.Sub(asked.first) > patience:
+		return
+	}
+	if now.Sub(asked.last) >= renewAfter {
+		epoch, _, err := m.reserve(ctx, b.key(), c.id, object)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The place of a job that was sent is not kept for longer", "binding", b.key(), "cluster", to)
+		} else {
+			asked.epoch = epoch
+		}
+		asked.last = now
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked[b.key()] = asked
+	c.work.AddAfter(b.key(), renewAfter)
+}
+
+// drop gives the places of a job back that member clusters keep for it, but for one cluster, "" for none.
+func (c *controller) drop(ctx context.Context, key, but string) {
+	c.mu.Lock()
+	var members []*member
+	for name, m := range c.members {
+		if name != but && m.reservation(key) != nil {
+			members = append(members, m)
+		}
+	}
+	c.mu.Unlock()
+	for _, m := range members {
+		if err := m.unreserve(ctx, key); err != nil { // its time will be over
+			klog.FromContext(ctx).Error(err, "The place of a job is not given back", "binding", key, "cluster", m.name)
+		}
+	}
+}
+
+// setReservation takes in a reservation of this fleet, by its binding.
+func (m *member) setReservation(object *unstructured.Unstructured) (binding string) {
+	reservation := &contract.GangReservation{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, reservation); err != nil {
+		klog.Background().Error(err, "Cannot use a reservation", "cluster", m.name)
+		return ""
+	}
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	key := object.GetNamespace() + "/" + object.GetName()
+	m.reservations[key] = reservation
+	return key
+}
+
+func (m *member) removeReservation(object *unstructured.Unstructured) (binding string) {
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	key := object.GetNamespace() + "/" + object.GetName()
+	delete(m.reservations, key)
+	return key
+}
+
+// reservation is what the member was asked to keep for the job of a binding, as it shows it, nil for nothing.
+func (m *member) reservation(binding string) *contract.GangReservation {
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	return m.reservations[binding]
+}
+
+// reserve asks the member to keep the places of a job, or to keep them for longer; known is false where it knows no reservations.
+func (m *member) reserve(ctx context.Context, binding, fleet string, object *unstructured.Unstructured) (epoch int64, known bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, writeWithin)
+	defer cancel()
+	namespace, name, err := cache.SplitMetaNamespaceKey(binding)
+	if err != nil {
+		return 0, true, err
+	}
+	client := m.dynamic.Resource(gangreservation.Resource).Namespace(namespace)
+	epoch = 1
+	if before := m.reservation(binding); before != nil {
+		epoch = before.Spec.Epoch + 1
+	}
+	spec := map[string]any{"job": manifest(object), "epoch": epoch, "seconds": int64(lease / time.Second)}
+	if epoch == 1 {
+		reservation := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": contract.GangReservationGroup + "/" + contract.GangReservationVersion, "kind": contract.GangReservationKind,
+			"metadata": map[string]any{"name": name, "namespace": namespace, "labels": map[string]any{contract.FleetLabel: fleet}},
+			"spec":     spec,
+		}}
+		_, err = client.Create(ctx, reservation, metav1.CreateOptions{FieldManager: contract.FleetSchedulerName})
+	} else {
+		var patch []byte
+		if patch, err = json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": spec}}); err == nil {
+			_, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
+		}
+	}
+	if apierrors.IsNotFound(err) && epoch == 1 && !missesNamespace(err) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, true, fmt.Errorf("reserve the place of %s: %w", binding, err)
+	}
+	return epoch, true, nil
+}
+
+// missesNamespace reports whether an object was not made for want of its namespace, rather than of its kind.
+func missesNamespace(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}
+
+// unreserve gives the places back that the member keeps for a job.
+func (m *member) unreserve(ctx context.Context, binding string) error {
+	ctx, cancel := context.WithTimeout(ctx, writeWithin)
+	defer cancel()
+	namespace, name, err := cache.SplitMetaNamespaceKey(binding)
+	if err != nil {
+		return err
+	}
+	err = m.dynamic.Resource(gangreservation.Resource).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the reservation of %s: %w", binding, err)
+	}
+	return nil
+}

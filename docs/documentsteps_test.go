@@ -459,8 +459,8 @@ var documents = []document{
 		},
 		{
 			"With reservation the fleet schedules as the member does, without it by the sum of what is free",
-			"`enable_reservation` of `gpuplan_scheduler_config`; `gpuplan-scheduler fleet` plans on the nodes of each member, as the scheduler there does, and by no sum; to keep the place on the member before the job is there: *planned*",
-			[]string{"internal/provider/addon TestSchedulerConfig", "scheduler/fleet TestPlacesOfJobs"},
+			"`enable_reservation` of `gpuplan_scheduler_config`; `gpuplan-scheduler fleet` plans on the nodes of each member, as the scheduler there does, and by no sum; a member with `gpuplan-scheduler` keeps the place before the job is there",
+			[]string{"internal/provider/addon TestSchedulerConfig", "scheduler/fleet TestPlacesOfJobs", "scheduler/integration TestGangReservation", "internal/local/localtest TestFleetScheduler"},
 		},
 		{
 			"Note: reservation needs Kubernetes 1.28 and scheduler 6.8.0",
@@ -509,8 +509,8 @@ var documents = []document{
 		},
 		{
 			"The same with suspension.scheduling: true",
-			"`suspension` of `gpuplan_propagation_policy`; the queue of the hub: *planned*",
-			[]string{"internal/provider/propagationpolicy TestPolicy", "internal/provider/fleet TestFleetOnTheLocalPlatform"},
+			"`suspension` of `gpuplan_propagation_policy`; the queue controller with `--fleet` lets the jobs of the hub go",
+			[]string{"internal/provider/propagationpolicy TestPolicy", "internal/provider/fleet TestFleetOnTheLocalPlatform", "internal/local/localtest TestFleetQueue"},
 		},
 		{
 			"A PyTorchJob on the fleet",

@@ -7,4 +7,6 @@ const (
 	KarmadaPolicyGroup        = "policy.karmada.io"
 	PropagationPolicyKind     = "PropagationPolicy"
 	PropagationPolicyResource = "propagationpolicies"
+
+	ClusterPropagationPolicyResource = "clusterpropagationpolicies"
 )

@@ -32,7 +32,11 @@ type resourceBinding struct {
 			Name       string `json:"name"`
 		} `json:"resource"`
 		SchedulerName string `json:"schedulerName"`
-		Clusters      []struct {
+		Suspension    struct {
+			// Scheduling means that the job waits in the queue.
+			Scheduling bool `json:"scheduling"`
+		} `json:"suspension"`
+		Clusters []struct {
 			Name string `json:"name"`
 		} `json:"clusters"`
 		Placement *rules `json:"placement"`

@@ -61,8 +61,7 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 			"annotations":     map[string]string{contract.AppliedPlacementAnnotation: string(applied)},
 		},
 		"spec": map[string]any{
-			"clusters":   []any{map[string]string{"name": cluster}},
-			"suspension": map[string]bool{"scheduling": false},
+			"clusters": []any{map[string]string{"name": cluster}},
 		},
 	})
 	if err != nil {

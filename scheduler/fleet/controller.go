@@ -203,10 +203,24 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	switch {
 	case len(b.Spec.Clusters) > 0:
 		return c.keep(ctx, b, object, pods)
+	case b.Spec.Suspension.Scheduling:
+		c.yield(ctx, b.key())
+		return nil // it is told when the queue lets the job go
 	case err != nil:
 		return c.refuse(ctx, b, object, reasonUnreadable, fmt.Sprintf("what the job runs cannot be read: %s", err))
 	}
 	return c.place(ctx, b, object, pods)
+}
+
+// yield gives up what was found for a job that is held again.
+func (c *controller) yield(ctx context.Context, key string) {
+	c.mu.Lock()
+	delete(c.asked, key)
+	for _, m := range c.members {
+		m.release(key)
+	}
+	c.mu.Unlock()
+	c.drop(ctx, key, "")
 }
 
 // keep says of a job that was sent that it was, and charges its place, also where it was sent before this program started, until its

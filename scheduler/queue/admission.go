@@ -21,6 +21,9 @@ func (p *reconciler) charge(e *entry) {
 	p.holders = append(p.holders, admit.Holder{Leaf: e.leaf, Request: j.charge, Preemptible: j.preemptible})
 	p.charged[j.uid] = true
 	p.accounts.active(e)
+	if j.running > 0 { // in another cluster, where its pods are not seen
+		p.accounts.use(e.leaf, j.charge)
+	}
 }
 
 // chargePods charges the pods that no job's charge stands for.

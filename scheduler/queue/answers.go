@@ -20,6 +20,9 @@ func (s *state) answerJob(k kind, object *unstructured.Unstructured) error {
 	if s.jobs[object.GetUID()] == nil {
 		return nil
 	}
+	if k.binds() {
+		return s.takeBinding(object)
+	}
 	return s.takeJob(k, object, version(object))
 }
 

@@ -30,6 +30,7 @@ type command struct {
 	elect      bool
 	lease      time.Duration
 	metrics    string
+	fleet      bool
 	timing     timing
 }
 
@@ -44,6 +45,7 @@ func Run(ctx context.Context, args []string) error {
 	flags.DurationVar(&c.timing.backoff, "requeue-backoff", time.Minute, "how long a job that went back is off the first time; doubles each time")
 	flags.DurationVar(&c.timing.longest, "requeue-backoff-max", time.Hour, "how long it is off at most")
 	flags.StringVar(&c.metrics, "metrics-bind-address", "", "address, such as :8080, on which /metrics and /healthz are served by HTTP; none by default")
+	flags.BoolVar(&c.fleet, "fleet", false, "the cluster is the hub of a fleet: jobs are held by their ResourceBindings, and released ones wait for a cluster for any time")
 	level := flags.IntP("v", "v", 0, "verbosity of the log")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -53,6 +55,9 @@ func Run(ctx context.Context, args []string) error {
 	}
 	if err := c.check(); err != nil {
 		return err
+	}
+	if c.fleet {
+		c.timing.ready = 0
 	}
 	var verbosity klog.Level
 	if err := verbosity.Set(fmt.Sprint(*level)); err != nil {
@@ -98,6 +103,7 @@ func (c command) run(ctx context.Context, config *rest.Config) error {
 		}
 	}
 	controller := newController(typed, dynamic, c.timing, identity)
+	controller.fleet = c.fleet
 	if !c.elect {
 		return controller.run(ctx)
 	}

@@ -36,6 +36,8 @@ type controller struct {
 	dynamic  dynamic.Interface
 	timing   timing
 	identity string
+	// fleet means that jobs are held by bindings: the cluster is the hub of a fleet.
+	fleet bool
 
 	state  *state
 	meters *meters
@@ -136,11 +138,25 @@ func (c *controller) follow(ctx context.Context) error {
 		return fmt.Errorf("follow the workers of MPIJobs: %w", err)
 	}
 	synced := []cache.InformerSynced{pods.HasSynced, classes.HasSynced, workers.HasSynced}
+	if c.fleet {
+		bindingsSynced, err := follow.Custom(ctx, c.dynamic, binding().gvr(), metav1.NamespaceAll,
+			follow.On(func(o *unstructured.Unstructured) { unreadable(s.setBinding(o)) }, s.removeBinding))
+		if err != nil {
+			return err
+		}
+		synced = append(synced, bindingsSynced)
+	}
 	for _, k := range kinds() {
 		handler := follow.Arrivals(
 			func(o *unstructured.Unstructured) { unreadable(s.findJob(k, o)) },
 			func(o *unstructured.Unstructured) { unreadable(s.setJob(k, o)) },
 			func(o *unstructured.Unstructured) { s.removeJob(o.GetUID()) })
+		if c.fleet {
+			handler = follow.Arrivals(
+				func(o *unstructured.Unstructured) { unreadable(s.describeBound(k, o, s.began)) },
+				func(o *unstructured.Unstructured) { unreadable(s.describeBound(k, o, version(o))) },
+				func(o *unstructured.Unstructured) { s.removeDescribed(o.GetUID()) })
+		}
 		if k.gvk.Group == batchv1.GroupName {
 			informer := dynamicinformer.NewFilteredDynamicInformer(c.dynamic, k.gvr(), metav1.NamespaceAll, 0, cache.Indexers{}, follow.Latest).Informer()
 			handled, err := informer.AddEventHandler(handler)

@@ -37,7 +37,7 @@ func (w *writer) nameTaken(t taken) {
 		return
 	}
 	w.told[t.job.uid] = t.unit.UID
-	w.events.Eventf(t.job.object, corev1.EventTypeWarning, eventNameTaken,
+	w.events.Eventf(t.job.about(), corev1.EventTypeWarning, eventNameTaken,
 		"%s %s of this namespace is not this job's, and has its name: the job waits until it is deleted", contract.QueueUnitKind, t.unit.Name)
 }
 
@@ -53,13 +53,13 @@ func (w *writer) record(e *entry, status contract.QueueUnitStatus) {
 		if status.Position > 0 {
 			text = fmt.Sprintf("position %d in queue %s: %s", status.Position, e.path, text)
 		}
-		w.events.Event(e.job.object, corev1.EventTypeNormal, eventQueued, text)
+		w.events.Event(e.job.about(), corev1.EventTypeNormal, eventQueued, text)
 	case contract.UnitDequeued:
 		if status.Attempts == e.unit.Status.Attempts {
 			return // it has lost pods since it was released
 		}
-		w.events.Eventf(e.job.object, corev1.EventTypeNormal, eventReleased, "left queue %s, attempt %d", e.path, status.Attempts)
+		w.events.Eventf(e.job.about(), corev1.EventTypeNormal, eventReleased, "left queue %s, attempt %d", e.path, status.Attempts)
 	case contract.UnitBackoff:
-		w.events.Event(e.job.object, corev1.EventTypeWarning, eventRequeued, status.Message)
+		w.events.Event(e.job.about(), corev1.EventTypeWarning, eventRequeued, status.Message)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -70,6 +71,10 @@ type job struct {
 	started, deleted bool
 	// ended is how many pods a Job says that it has had of those that it makes no more.
 	ended int
+	// running is how many pods are known to run by what is told of the job in another cluster.
+	running int
+	// content is that of the binding that holds the job in a fleet, nil in a cluster.
+	content *bindingContent
 	// finished is Succeed or Failed, "" before.
 	finished contract.QueueUnitPhase
 	// sequence is the order of arrival within a second: the resource version with which
@@ -124,7 +129,21 @@ func (j *job) String() string {
 }
 
 // unitName is the name of the job's unit.
-func (j *job) unitName() string { return contract.QueueUnitName(j.kind.gvk.Kind, j.name) }
+func (j *job) unitName() string {
+	if j.content != nil {
+		return contract.QueueUnitName(j.content.Spec.Resource.Kind, j.content.Spec.Resource.Name)
+	}
+	return contract.QueueUnitName(j.kind.gvk.Kind, j.name)
+}
+
+// about is the object that is told of what becomes of the job.
+func (j *job) about() runtime.Object {
+	if j.content == nil {
+		return j.object
+	}
+	of := j.content.Spec.Resource
+	return &corev1.ObjectReference{APIVersion: of.APIVersion, Kind: of.Kind, Namespace: j.namespace, Name: of.Name, UID: of.UID}
+}
 
 // leafIn returns the job's leaf of a tree, "" when it has none there.
 func (j *job) leafIn(tree *quota.Tree) string {
@@ -147,13 +166,7 @@ func (j *job) read() error {
 	if err != nil {
 		return err
 	}
-	switch status.Phase {
-	case trainingjob.Succeeded:
-		j.finished = contract.UnitSucceed
-	case trainingjob.Failed:
-		j.finished = contract.UnitFailed
-	}
-	if j.started = status.Start != nil; j.kind.gvk.Group == batchv1.GroupName {
+	if j.course(status); j.kind.gvk.Group == batchv1.GroupName {
 		j.ended = max(int(status.Done), trainingjob.Ended(j.object).Count())
 	}
 	if j.charge != nil || j.kind.gvk.Kind == contract.TrainJobKind {
@@ -166,6 +179,17 @@ func (j *job) read() error {
 	j.needs = needsOf(roles)
 	j.needs.pods = int(status.Wanted)
 	return nil
+}
+
+// course takes in how far the job is.
+func (j *job) course(status trainingjob.Status) {
+	switch status.Phase {
+	case trainingjob.Succeeded:
+		j.finished = contract.UnitSucceed
+	case trainingjob.Failed:
+		j.finished = contract.UnitFailed
+	}
+	j.started = status.Start != nil
 }
 
 // mostCharged is more of anything than all clusters have. A job that asks for more is charged

@@ -142,7 +142,7 @@ func (s *state) plan(t timing, now time.Time, releasing map[string]int64) plan {
 		if o := s.owners[uid]; o != nil {
 			there = o.done
 		}
-		p.runs[s.whole(uid)] += max(0, j.ended-there)
+		p.runs[s.whole(uid)] += max(0, j.ended-there) + j.running
 	}
 	p.arrangeQueues()
 	for uid, j := range s.jobs {

@@ -36,7 +36,11 @@ type state struct {
 	mu   sync.Mutex
 	jobs map[types.UID]*job
 	// sets are the JobSets that TrainJobs have become, by the UID of the TrainJob.
-	sets    map[types.UID]*job
+	sets map[types.UID]*job
+	// described are the objects of jobs that bindings hold in a fleet, bindingOf their bindings, both by the UID of the job.
+	described map[types.UID]*job
+	bindingOf map[types.UID]types.UID
+
 	units   map[string]*unit
 	queues  map[string]*queue
 	pods    map[types.UID]*pod
@@ -94,9 +98,10 @@ type tree struct {
 
 func newState(changed func()) *state {
 	return &state{
-		changed: changed,
-		jobs:    map[types.UID]*job{},
-		sets:    map[types.UID]*job{},
+		changed:   changed,
+		jobs:      map[types.UID]*job{},
+		sets:      map[types.UID]*job{},
+		described: map[types.UID]*job{}, bindingOf: map[types.UID]types.UID{},
 		units:   map[string]*unit{},
 		queues:  map[string]*queue{},
 		pods:    map[types.UID]*pod{},

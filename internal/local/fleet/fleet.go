@@ -85,3 +85,28 @@ func ServeJobs(ctx context.Context, hub, member *kube.Client) error {
 	}
 	return nil
 }
+
+// queueObjects are those of the scheduler's installation that the queue of a hub needs, by kind and name.
+var queueObjects = map[string][]string{
+	"Namespace": {contract.SystemNamespace, contract.QueueNamespace},
+	crdKind.Kind: {
+		contract.QuotaTreeResource + "." + contract.QuotaTreeGroup, contract.QueueResource + "." + contract.QueueGroup,
+		contract.QueueUnitResource + "." + contract.QueueGroup,
+	},
+	"ValidatingAdmissionPolicy":        {quotaTreePolicy},
+	"ValidatingAdmissionPolicyBinding": {quotaTreePolicy},
+}
+
+// quotaTreePolicy refuses quota trees that break the rules.
+const quotaTreePolicy = "gpuplan-quota-tree"
+
+// ServeQueue gives the hub the kinds of the job queue and of the quota tree.
+func ServeQueue(ctx context.Context, hub *kube.Client) error {
+	objects, err := scheduler.Objects(scheduler.Options{Image: "none"})
+	if err != nil {
+		return err
+	}
+	return hub.ApplyAll(ctx, slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool {
+		return !slices.Contains(queueObjects[object.GetKind()], object.GetName())
+	}), nil)
+}

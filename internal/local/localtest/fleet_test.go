@@ -56,7 +56,7 @@ func create(t *testing.T, client *kube.Client, manifests string) (created []*uns
 	for _, manifest := range strings.Split(manifests, "\n---\n") {
 		object := &unstructured.Unstructured{}
 		require.NoError(t, yaml.Unmarshal([]byte(manifest), &object.Object))
-		if !strings.HasPrefix(object.GetKind(), "Cluster") {
+		if object.GetNamespace() == "" && !strings.HasPrefix(object.GetKind(), "Cluster") {
 			object.SetNamespace("default")
 		}
 		object, err := client.Create(t.Context(), object)
@@ -174,7 +174,7 @@ rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`)
 
 	t.Run("gangs go to a cluster by our scheduler", func(t *testing.T) {
 		makePool(t, i, "member-1")
-		objects := create(t, hub, gangPolicy+"\n---\n"+gangOf("pytorch-test", 1))
+		objects := create(t, hub, queuedPolicy+"\n---\n"+gangOf("pytorch-test", 1))
 		scheduler, _, err := unstructured.NestedString(objects[0].Object, "spec", "schedulerName")
 		require.NoError(t, err)
 		assert.Equal(t, contract.FleetSchedulerName, scheduler)
@@ -185,6 +185,14 @@ rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`)
 		require.NoError(t, err)
 		assert.True(t, suspended, "a field of ACK's policies")
 		binding := bound(t, hub, "pytorch-test-pytorchjob")
+		eventually(t, "the queue of the hub holds the job", func() error {
+			unit, err := hub.Dynamic.Resource(queueUnits).Namespace("default").Get(t.Context(), "pytorch-test-py-qu", metav1.GetOptions{})
+			if err == nil && !strings.Contains(fmt.Sprint(unit.Object["status"]), "there is no quota tree") {
+				err = fmt.Errorf("%v", unit.Object["status"])
+			}
+			return err
+		})
+		create(t, hub, oneAtATime)
 		components, _, err := unstructured.NestedSlice(binding.Object, "spec", "components")
 		require.NoError(t, err)
 		replicas := map[any]any{}
@@ -262,13 +270,14 @@ metadata: {name: second}`)
 	assert.NoDirExists(t, i.dir)
 }
 
-// gangPolicy is the policy of ACK's document on fleets, as Karmada spells it.
+// queuedPolicy is the policy of ACK's document on fleets, as Karmada spells it, and gangPolicy the same without the queue.
+var queuedPolicy = strings.Replace(gangPolicy, "spec:\n", "spec:\n  suspension: {scheduling: true}\n", 1)
+
 const gangPolicy = `
 apiVersion: policy.karmada.io/v1alpha1
 kind: PropagationPolicy
 metadata: {name: example-policy}
 spec:
-  suspension: {scheduling: true}
   propagateDeps: true
   failover:
     application:
@@ -494,5 +503,76 @@ func TestFleetWithASilentScheduler(t *testing.T) {
 	})
 	create(t, hub, gangOf("again", 1))
 	sent("again", "member-1")
+	i.must("down", "--purge")
+}
+
+var queueUnits = schema.GroupVersionResource{Group: contract.QueueGroup, Version: contract.QueueVersion, Resource: contract.QueueUnitResource}
+
+// oneAtATime is the quota tree of ACK's document on fleets, in small: one job of the namespace default runs at a time.
+const oneAtATime = `
+apiVersion: scheduling.sigs.k8s.io/v1beta1
+kind: ElasticQuotaTree
+metadata: {name: elasticquotatree, namespace: kube-system}
+spec:
+  root:
+    name: root
+    max: {cpu: 1000, aliyun.com/gpu: 100}
+    min: {cpu: 1000, aliyun.com/gpu: 100}
+    children:
+    - name: child
+      namespaces: [default]
+      max: {cpu: 1000, aliyun.com/gpu: 100, kube-queue/max-jobs: 1}`
+
+// The queue of the hub lets gangs go one at a time, in their order, whatever room the clusters have, and another one when the first has gone.
+func TestFleetQueue(t *testing.T) {
+	i := newInstance(t)
+	needKarmada(t, i)
+	i.must("up", "--members", "1")
+	hub := i.access("hub")
+	makePool(t, i, "member-1")
+	create(t, hub, oneAtATime)
+	create(t, hub, queuedPolicy)
+	phases := func() map[string]string {
+		units, err := hub.Dynamic.Resource(queueUnits).Namespace("default").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		all := map[string]string{}
+		for _, unit := range units.Items {
+			phase, _, err := unstructured.NestedString(unit.Object, "status", "phase")
+			require.NoError(t, err)
+			position, _, err := unstructured.NestedInt64(unit.Object, "status", "position")
+			require.NoError(t, err)
+			all[strings.TrimSuffix(unit.GetName(), "-py-qu")] = strings.TrimSuffix(fmt.Sprintf("%s %d", phase, position), " 0")
+		}
+		return all
+	}
+	await := func(want map[string]string) {
+		t.Helper()
+		eventually(t, fmt.Sprint(want), func() error {
+			if have := phases(); !maps.Equal(have, want) {
+				return fmt.Errorf("%v", have)
+			}
+			return nil
+		})
+	}
+	for _, name := range []string{"first", "second", "third"} {
+		create(t, hub, gangOf(name, 1))
+		eventually(t, name+" has a unit", func() error {
+			if _, ok := phases()[name]; !ok {
+				return errors.New("it has none")
+			}
+			return nil
+		})
+	}
+	await(map[string]string{"first": "Running", "second": "Enqueued 1", "third": "Enqueued 2"})
+	pods, err := i.access("member-1").Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Len(t, pods.Items, 3, "the others have no pods yet")
+
+	jobs := hub.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}).Namespace("default")
+	require.NoError(t, syscall.Kill(i.status().process("gpuplan-fleet-queue"), syscall.SIGKILL))
+	require.NoError(t, jobs.Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	await(map[string]string{"second": "Running", "third": "Enqueued 1"})
+	require.NoError(t, jobs.Delete(t.Context(), "third", metav1.DeleteOptions{}))
+	await(map[string]string{"second": "Running"})
 	i.must("down", "--purge")
 }

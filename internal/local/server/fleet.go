@@ -23,6 +23,7 @@ import (
 const (
 	karmada          = "gpuplan-karmada"
 	karmadaScheduler = "gpuplan-karmada-scheduler" // the same program
+	hubQueue         = "gpuplan-fleet-queue"       // gpuplan-scheduler
 	karmadaGrace     = 5 * time.Second
 	// memberGrace is as long as a platform may take to stop.
 	memberGrace = stopTimeout
@@ -66,6 +67,9 @@ func (s *server) startFleet(ctx context.Context) error {
 		if err := fleet.ServeJobs(ctx, hub, members[0].Client); err != nil {
 			return fmt.Errorf("serve the kinds of jobs of %s: %w", members[0].Name, err)
 		}
+		if err := fleet.ServeQueue(ctx, hub); err != nil {
+			return fmt.Errorf("serve the kinds of the job queue: %w", err)
+		}
 		if err := s.startKarmada(ctx, hub); err != nil {
 			return err
 		}
@@ -82,12 +86,27 @@ func (s *server) startFleet(ctx context.Context) error {
 		if err := group.Wait(); err != nil {
 			return err
 		}
-		_, err := s.keep(karmadaGrace, process.Spec{
-			Name: contract.FleetSchedulerName, Path: filepath.Join(s.Programs, contract.SchedulerName), Dir: s.Dir.Run(),
-			Args: []string{"fleet", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
-		})
-		return err
+		if err := s.letBindingsGo(hub); err != nil {
+			return err
+		}
+		for name, args := range map[string][]string{
+			contract.FleetSchedulerName: {"fleet", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
+			hubQueue:                    {"queue", "--fleet", "--leader-elect=false", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
+		} {
+			program := process.Spec{Name: name, Path: filepath.Join(s.Programs, contract.SchedulerName), Dir: s.Dir.Run(), Args: args}
+			if _, err := s.keep(karmadaGrace, program); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// letBindingsGo does for the hub what ACK's makes of suspension.scheduling.
+func (s *server) letBindingsGo(hub *kube.Client) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.onStop(func(context.Context) { cancel() })
+	return fleet.Release(ctx, hub)
 }
 
 // startMember keeps the platform of a member cluster running, waits until it is ready, and gives it the scheduler and

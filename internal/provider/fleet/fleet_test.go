@@ -154,10 +154,14 @@ resource "gpuplan_propagation_policy" "settings" {
   resource_selectors = [{ api_version = "v1", kind = "ConfigMap", name = "settings" }]
   placement          = { cluster_affinity = { cluster_names = ["member-1"] } }
 }
+resource "gpuplan_quota_tree" "hub" {
+  total  = { "nvidia.com/gpu" = 10000 }
+  quotas = { default = { namespaces = ["default"], max_jobs = 1 } }
+}
 `
 	}
 	cli.Write(t, policies("30"))
-	cli.Apply(t, 2, 0, 0)
+	cli.Apply(t, 3, 0, 0)
 	cli.Unchanged(t)
 	resources := hub.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KarmadaPolicyGroup, Version: "v1alpha1", Resource: contract.PropagationPolicyResource}).Namespace("default")
 	gangs, err := resources.Get(t.Context(), "gangs", metav1.GetOptions{})

@@ -52,8 +52,8 @@ func (r *policy) Schema(ctx context.Context, _ resource.SchemaRequest, resp *res
 			"The attributes are the fields of the policy with their names. What is not written is left to the hub, whose defaults are no drift. " +
 			"What others change of the fields that are here shows up as drift; other fields of the policy are left alone. " +
 			"Policies of whole clusters (`ClusterPropagationPolicy`) are not managed.\n\n" +
-			"The fields `suspension.scheduling` and `custom_scheduling_type` are ACK's: a hub of Karmada alone refuses them in the plan. The hub of the local platform has them, but no queue: " +
-			"gangs go to a cluster at once there, whatever `suspension.scheduling` says, and their failover is *planned*. " +
+			"The fields `suspension.scheduling` and `custom_scheduling_type` are ACK's: a hub of Karmada alone refuses them in the plan. The hub of the local platform has them, " +
+			"and a queue: with `suspension.scheduling` jobs wait until the hub's quota tree lets them go. Failover of gangs is *planned* there. " +
 			"Destroying a policy leaves what it has sent to member clusters where it is.",
 		Attributes: attributes,
 	}

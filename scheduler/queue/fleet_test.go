@@ -1,0 +1,105 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// bindingTo is the binding of a Job of that name, with fields of its spec and status.
+func bindingTo(t *testing.T, name string, version int, spec, status string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal(fmt.Appendf(nil, `
+apiVersion: work.karmada.io/v1alpha2
+kind: ResourceBinding
+metadata: {name: %[1]s-job, namespace: team, uid: binding-%[1]s, resourceVersion: "%[2]d", creationTimestamp: "2026-11-01T11:00:00Z"}
+spec: {resource: {apiVersion: batch/v1, kind: Job, namespace: team, name: %[1]s, uid: %[1]s}, %[3]s}
+status: {%[4]s}`, name, version, spec, status), &o.Object))
+	return o
+}
+
+// On the hub of a fleet jobs are held and released by their bindings; what they need is said by their objects, and how far they are by
+// what their cluster tells.
+func TestQueueOfAFleet(t *testing.T) {
+	const held = "suspension: {scheduling: true}"
+	s := world(t)
+	describe := func(name string, version string) {
+		o, err := toObject(object(name, func(j *batchv1.Job) { released(j); j.ResourceVersion = version }))
+		require.NoError(t, err)
+		require.NoError(t, s.describeBound(kinds()[2], o, 0))
+	}
+	require.NoError(t, s.setBinding(bindingTo(t, "a", 5, held, "")))
+	assert.Empty(t, s.plan(patient, now, nil).names(), "nobody knows what it needs")
+	describe("a", "6")
+	p := s.plan(patient, now, nil)
+	require.Equal(t, "enqueue a-job", p.names())
+	assert.Equal(t, "a", p.enqueue[0].job.unitName(), "the unit is called after the job")
+	assert.EqualValues(t, 1000, p.enqueue[0].job.charge["cpu"])
+	require.Equal(t, &corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: "team", Name: "a", UID: "a"}, p.enqueue[0].job.about())
+
+	describe("b", "7")
+	require.NoError(t, s.setBinding(bindingTo(t, "b", 8, held, "")))
+	for i, name := range []string{"a", "b"} {
+		o, err := toObject(&contract.QueueUnit{Spec: contract.QueueUnitSpec{ConsumerRef: corev1.ObjectReference{UID: types.UID("binding-" + name)}}})
+		require.NoError(t, err)
+		o.SetNamespace("team")
+		o.SetName(name)
+		o.SetUID(types.UID("unit-" + name))
+		o.SetResourceVersion(fmt.Sprint(10 + i))
+		o.SetAnnotations(map[string]string{contract.ArrivalAnnotation: fmt.Sprint(i)})
+		require.NoError(t, s.setUnit(o))
+	}
+	p = s.plan(patient, now, nil)
+	require.Len(t, p.start, 1, "max-jobs is 1")
+	assert.Equal(t, "a-job", p.start[0].job.name)
+
+	// It is released, and waits for a cluster for any time.
+	status := contract.QueueUnitStatus{Phase: contract.UnitDequeued, Attempts: 1}
+	setStatus := func(name, version string) {
+		o := s.units["team/"+name].object.DeepCopy()
+		raw, err := plain(status)
+		require.NoError(t, err)
+		o.Object["status"] = raw
+		o.SetResourceVersion(version)
+		require.NoError(t, s.setUnit(o))
+	}
+	require.NoError(t, s.setBinding(bindingTo(t, "a", 20, "suspension: {scheduling: false}", "")))
+	setStatus("a", "21")
+	p = s.plan(timing{}, now, nil)
+	assert.Empty(t, p.start, "the other waits")
+	assert.Empty(t, p.back)
+
+	running := "aggregatedStatus: [{clusterName: other, status: {}}, {clusterName: m, status: {active: 1, ready: 1, startTime: \"2026-11-01T11:30:00Z\"}}]"
+	require.NoError(t, s.setBinding(bindingTo(t, "a", 30, "suspension: {scheduling: false}, clusters: [{name: m}]", running)))
+	p = s.plan(timing{}, now, nil)
+	require.Len(t, p.describe, 2, "the units of this test lack what describes their jobs")
+	for _, e := range p.describe {
+		assert.Equal(t, map[string]contract.QueueUnitPhase{"a-job": contract.UnitRunning, "b-job": contract.UnitEnqueued}[e.job.name], e.status.Phase)
+	}
+	require.NoError(t, s.setBinding(bindingTo(t, "a", 40, "clusters: [{name: m}]",
+		`aggregatedStatus: [{clusterName: m, status: {succeeded: 1, conditions: [{type: Complete, status: "True"}]}}]`)))
+	p = s.plan(timing{}, now, nil)
+	require.Len(t, p.start, 1, "the first has ended")
+	assert.Equal(t, "b-job", p.start[0].job.name)
+
+	s.removeBinding(bindingTo(t, "b", 50, held, ""))
+	assert.Empty(t, s.plan(timing{}, now, nil).start)
+	require.NoError(t, s.setBinding(bindingTo(t, "c", 60, held, "")))
+	settings := bindingTo(t, "settings", 61, held, "")
+	require.NoError(t, unstructured.SetNestedField(settings.Object, "ConfigMap", "spec", "resource", "kind"))
+	require.NoError(t, s.setBinding(settings))
+	assert.NotContains(t, s.jobs, types.UID("binding-settings"), "no job")
+	describe("c", "62")
+	s.removeDescribed("c")
+	assert.EqualValues(t, 1000, s.jobs["binding-c"].charge["cpu"], "its binding will go, too")
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
@@ -15,25 +16,105 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
-// Grant keeps places for the gangs of pods that are still to come, all or none of them, as they are planned now beside all that
+// ToCome are the gangs of pods that are still to come, in their order.
+type ToCome []gangToCome
+
+type gangToCome struct {
+	key     string
+	members []inventory.Member
+}
+
+// NewToCome returns the gangs of pods that are still to come, with pods on their own that ask for GPUs.
+func NewToCome(pods []*corev1.Pod) (gangs ToCome) {
+	at := map[string]int{}
+	for _, pod := range pods {
+		key, ok := inventory.PlanKey(pod)
+		if !ok {
+			continue
+		}
+		i, known := at[key]
+		if !known {
+			i = len(gangs)
+			at[key] = i
+			gangs = append(gangs, gangToCome{key: key})
+		}
+		gangs[i].members = append(gangs[i].members, inventory.MemberOf(pod))
+	}
+	return gangs
+}
+
+// Keys are those of the gangs ([inventory.PlanKey]).
+func (t ToCome) Keys() []string {
+	keys := make([]string, len(t))
+	for i, gang := range t {
+		keys[i] = gang.key
+	}
+	return keys
+}
+
+// Grant keeps places for gangs that are still to come, all or none of them, as they are planned now beside all that
 // has a place or is promised one: nobody is evicted. A gang that was granted a place before keeps it while it can. One whose pods
 // are there by now keeps what it has, and gets nothing else, since it asks for a place itself. planned are the places
 // that gangs must have, by key; one that cannot have them gets none. why says what stops it; the places are kept until
 // [Cache.Revoke], or until the gang takes them.
-func (c *Cache) Grant(pods []*corev1.Pod, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string) {
-	gangs := map[string][]*corev1.Pod{}
-	var keys []string
-	for _, pod := range pods {
-		if key, ok := inventory.GangKey(pod); ok {
-			if gangs[key] == nil {
-				keys = append(keys, key)
-			}
-			gangs[key] = append(gangs[key], pod)
-		}
-	}
-	granted, why, givenBack := c.grant(keys, gangs, planned)
+func (c *Cache) Grant(gangs ToCome, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string) {
+	granted, why, givenBack := c.grant(gangs, planned)
 	c.givenBack(givenBack)
 	return granted, why
+}
+
+// Find finds the places that [Cache.Grant] would keep, and keeps none; left counts the GPUs that are free beside them on their nodes.
+func (c *Cache) Find(gangs ToCome) (places []placement.Placement, left int, why string) {
+	c.planning.Lock()
+	defer c.planning.Unlock()
+	view := c.state.View
+	for i, gang := range gangs {
+		if c.state.HasPods(gang.key) {
+			return nil, 0, fmt.Sprintf("gang %s is there already", gang.key)
+		}
+		place, failed := c.findGrant(view, gang, nil)
+		if failed != "" {
+			return nil, 0, failed
+		}
+		places = append(places, place.Placement)
+		if i == len(gangs)-1 {
+			break
+		}
+		if i == 0 {
+			view = view.Clone()
+		}
+		view.AddReservation(place)
+	}
+	return places, leftGPUs(c.state.View, places), ""
+}
+
+// leftGPUs counts the GPUs of the nodes of places that nobody has, with these places, or is promised.
+func leftGPUs(view *snapshot.View, places []placement.Placement) (left int) {
+	taken := map[string]gpu.Set{}
+	take := func(p placement.Placement) {
+		for _, a := range p.Assignments {
+			taken[a.Node] |= a.Own
+			for _, share := range a.Shares {
+				taken[a.Node] |= gpu.SetOf(share.GPU)
+			}
+		}
+	}
+	nodes := map[string]bool{}
+	for _, p := range places {
+		take(p)
+		for _, a := range p.Assignments {
+			nodes[a.Node] = true
+		}
+	}
+	for _, held := range view.Held() {
+		take(held.Placement)
+	}
+	for name := range nodes {
+		if node := view.State(name); node != nil {
+			left += (node.FreeGPUs(node.HealthyGPUs()) &^ taken[name]).Len()
+		}
+	}
+	return left
 }
 
 // givenBack tells all that wait of places that are not held any more, by no decision about one of them.
@@ -43,61 +124,54 @@ func (c *Cache) givenBack(are bool) {
 	}
 }
 
-func (c *Cache) grant(keys []string, gangs map[string][]*corev1.Pod, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string, givenBack bool) {
+func (c *Cache) grant(gangs ToCome, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string, givenBack bool) {
 	c.planning.Lock()
 	defer c.endPlanning()
 	view := c.state.View
 	var toCome []string
-	for _, key := range keys {
-		if c.state.HasPods(key) {
-			state, _ := c.state.Gang(key)
+	for _, gang := range gangs {
+		if c.state.HasPods(gang.key) {
+			state, _ := c.state.Gang(gang.key)
 			if held := view.ReservationOf(state.Gang.ID); held != nil && held.Granted {
-				granted = append(granted, contract.GrantedGang{Name: key, Nodes: c.plannedNodes(held.Placement)})
+				granted = append(granted, contract.GrantedGang{Name: gang.key, Nodes: c.plannedNodes(held.Placement)})
 			}
 			continue
 		}
-		toCome = append(toCome, key)
-		place, failed := c.findGrant(key, gangs[key], planned[key])
+		toCome = append(toCome, gang.key)
+		place, failed := c.findGrant(view, gang, planned[gang.key])
 		if failed != "" {
-			return nil, fmt.Sprintf("gang %s: %s", key, failed), c.dropGrants(toCome) || givenBack
+			return nil, fmt.Sprintf("gang %s: %s", gang.key, failed), c.dropGrants(toCome) || givenBack
 		}
-		givenBack = view.AddReservation(place.Reservation) || givenBack
-		granted = append(granted, contract.GrantedGang{Name: key, Nodes: place.nodes})
+		nodes := c.plannedNodes(place.Placement)
+		place.Gang.Planned = inventory.PlannedMembers(nodes)
+		givenBack = view.AddReservation(place) || givenBack
+		granted = append(granted, contract.GrantedGang{Name: gang.key, Nodes: nodes})
 	}
 	return granted, "", givenBack
 }
 
-// grantedPlace is a place to grant, and what is told of it.
-type grantedPlace struct {
-	placement.Reservation
-	nodes []contract.PlannedNode
-}
-
 // findGrant finds the place of a gang that is still to come, the planned one where there is one; planning must be held.
-func (c *Cache) findGrant(key string, pods []*corev1.Pod, planned []contract.PlannedNode) (place grantedPlace, why string) {
-	state, ok := c.state.Expected(key, pods)
+func (c *Cache) findGrant(view *snapshot.View, gang gangToCome, planned []contract.PlannedNode) (place placement.Reservation, why string) {
+	state, ok := c.state.Expected(gang.key, gang.members)
 	switch {
 	case !ok:
-		return grantedPlace{}, "it has no pods"
+		return placement.Reservation{}, "it has no pods"
 	case state.MissingText != "":
-		return grantedPlace{}, state.MissingText
+		return placement.Reservation{}, state.MissingText
 	}
 	if planned != nil {
 		state.Gang.Planned = inventory.PlannedMembers(planned)
-	} else if held := c.state.View.ReservationOf(state.Gang.ID); held != nil && held.Granted {
+	} else if held := view.ReservationOf(state.Gang.ID); held != nil && held.Granted {
 		state.Gang.Planned = held.Gang.Planned
 	}
-	result := planner.Plan(c.state.View, state.Gang)
+	result := planner.Plan(view, state.Gang)
 	switch {
 	case result.Placement == nil:
-		return grantedPlace{}, result.Verdict.String()
+		return placement.Reservation{}, result.Verdict.String()
 	case planned != nil && result.Verdict.NotAsPlanned != "":
-		return grantedPlace{}, result.Verdict.NotAsPlanned
+		return placement.Reservation{}, result.Verdict.NotAsPlanned
 	}
-	place.nodes = c.plannedNodes(*result.Placement)
-	state.Gang.Planned = inventory.PlannedMembers(place.nodes)
-	place.Reservation = placement.Reservation{Gang: state.Gang, Placement: *result.Placement, Granted: true}
-	return place, ""
+	return placement.Reservation{Gang: state.Gang, Placement: *result.Placement, Granted: true}, ""
 }
 
 // plannedNodes tells a place by node, the nodes in their order; planning must be held.

@@ -13,8 +13,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
 
-// gangToCome are the pods of a gang of that name with so many GPUs each, which are not there yet.
-func gangToCome(name string, members int, gpus int64) []*corev1.Pod {
+// gangOf are the pods of a gang of that name with so many GPUs each, which are not there yet.
+func gangOf(name string, members int, gpus int64) []*corev1.Pod {
 	pods := make([]*corev1.Pod, members)
 	for i := range pods {
 		pods[i] = podtest.New(fmt.Sprintf("%s-worker-%d", name, i), podtest.Worker(i), podtest.Asks(contract.ResourceTopologyGPU, gpus),
@@ -25,8 +25,8 @@ func gangToCome(name string, members int, gpus int64) []*corev1.Pod {
 
 func TestGrantedPlaces(t *testing.T) {
 	c := newCache(t, "a", "b")
-	first, second := gangToCome("first", 2, 4), gangToCome("second", 2, 8)
-	granted, why := c.Grant(first, nil)
+	first, second := gangOf("first", 2, 4), gangOf("second", 2, 8)
+	granted, why := c.Grant(NewToCome(first), nil)
 	require.Empty(t, why)
 	require.Len(t, granted, 1)
 	assert.Equal(t, "ns/first", granted[0].Name)
@@ -34,16 +34,16 @@ func TestGrantedPlaces(t *testing.T) {
 	assert.Equal(t, map[string][]int{"worker-0": {0, 1, 2, 3}, "worker-1": {4, 5, 6, 7}}, granted[0].Nodes[0].Members)
 	assert.True(t, c.Granted("ns/first"))
 
-	again, why := c.Grant(first, nil)
+	again, why := c.Grant(NewToCome(first), nil)
 	require.Empty(t, why)
 	assert.Equal(t, granted, again, "the place stays")
-	_, why = c.Grant(second, nil)
+	_, why = c.Grant(NewToCome(second), nil)
 	assert.Contains(t, why, "gang ns/second: ")
 	assert.False(t, c.Granted("ns/second"))
 
 	// Beside another gang that cannot be there nothing is promised.
-	third := gangToCome("third", 1, 4)
-	_, why = c.Grant(append(third, second...), nil)
+	third := gangOf("third", 1, 4)
+	_, why = c.Grant(NewToCome(append(third, second...)), nil)
 	assert.NotEmpty(t, why)
 	assert.False(t, c.Granted("ns/third"), "all gangs of a job or none")
 
@@ -56,7 +56,7 @@ func TestGrantedPlaces(t *testing.T) {
 	for _, pod := range first {
 		c.SetPod(pod)
 	}
-	there, why := c.Grant(first, nil)
+	there, why := c.Grant(NewToCome(first), nil)
 	require.Empty(t, why)
 	assert.Equal(t, granted, there, "its pods are there, and have no places yet")
 	d, _, err = c.Decide("ns/first", Limits{}, accept)
@@ -66,7 +66,7 @@ func TestGrantedPlaces(t *testing.T) {
 		assert.Equal(t, granted[0].Nodes[0].Members[a.Member], a.Record.GPUs)
 	}
 	assert.False(t, c.Granted("ns/first"), "it has its place")
-	none, why := c.Grant(first, nil)
+	none, why := c.Grant(NewToCome(first), nil)
 	require.Empty(t, why)
 	assert.Empty(t, none)
 
@@ -85,16 +85,16 @@ func TestGrantedPlaces(t *testing.T) {
 // What was promised before is held again where it was, or not at all.
 func TestPlacesThatWerePromised(t *testing.T) {
 	c := newCache(t, "a", "b")
-	pods := gangToCome("job", 1, 4)
+	pods := gangOf("job", 1, 4)
 	at := map[string][]contract.PlannedNode{"ns/job": {{Node: "b", Members: map[string][]int{"worker-0": {4, 5, 6, 7}}}}}
-	granted, why := c.Grant(pods, at)
+	granted, why := c.Grant(NewToCome(pods), at)
 	require.Empty(t, why)
 	assert.Equal(t, at["ns/job"][0].Members, granted[0].Nodes[0].Members)
 	assert.Equal(t, "b", granted[0].Nodes[0].Node)
 	c.Revoke("ns/job")
 
 	c.SetPod(podtest.New("other", podtest.OnNode("b"), podtest.Asks(contract.ResourceTopologyGPU, 1), podtest.Recorded(contract.Allocation{Node: "b", GPUs: []int{7}})))
-	_, why = c.Grant(pods, at)
+	_, why = c.Grant(NewToCome(pods), at)
 	assert.Contains(t, why, "cannot be had")
 	assert.False(t, c.Granted("ns/job"))
 }

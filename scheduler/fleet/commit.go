@@ -18,7 +18,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 )
 
 // Karmada's words for what a scheduler has done.
@@ -30,20 +29,6 @@ const (
 	eventSucceeded     = "ScheduleBindingSucceed"
 	eventFailed        = "ScheduleBindingFailed"
 )
-
-// podsOf are the pods that a job will have on a member cluster, as the scheduler there will see them once all have appeared.
-func podsOf(object *unstructured.Unstructured) ([]*corev1.Pod, error) {
-	pods, err := job.Expected(object)
-	if err != nil {
-		return nil, err
-	}
-	made := metav1.NewTime(time.Now().Add(-time.Minute)) // nothing waits for others to appear
-	for _, pod := range pods {
-		pod.UID = types.UID(string(object.GetUID()) + "/" + pod.Name)
-		pod.CreationTimestamp = made
-	}
-	return pods, nil
-}
 
 // commit sends a job to a cluster, in one write that fails if the binding has changed, and says so.
 func (c *controller) commit(ctx context.Context, b *binding, object *unstructured.Unstructured, cluster string, pods []*corev1.Pod) error {

@@ -31,6 +31,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 const (
@@ -199,7 +200,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	pods, err := podsOf(object)
+	pods, err := job.Expected(object)
 	switch {
 	case len(b.Spec.Clusters) > 0:
 		return c.keep(ctx, b, object, pods)
@@ -245,8 +246,8 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 		c.waiting[b.key()] = true
 		c.mu.Unlock()
 		return nil
-	case !m.bound(pods):
-		m.hold(b.key(), pods) // where it has no place any more there is nothing to hold
+	case !m.bound(clustercache.NewToCome(pods)):
+		m.hold(b.key(), clustercache.NewToCome(pods)) // where it has no place any more there is nothing to hold
 	}
 	c.tend(ctx, b, object, pods, finished)
 	c.mu.Lock()
@@ -269,6 +270,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	c.waiting[b.key()] = true
 	incomplete := c.incomplete()
 	c.mu.Unlock()
+	gangs := clustercache.NewToCome(pods)
 	var offers []clusterchoice.Offer
 	var reasons []string
 	unknown := false // some cluster may have a place yet
@@ -283,7 +285,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 		}
 		if why == "" {
 			var offer clusterchoice.Offer
-			if offer, why = m.offer(pods); why == "" {
+			if offer, why = m.offer(gangs); why == "" {
 				offer.Term, offer.Weight = term, b.weight(cluster)
 				offers = append(offers, offer)
 			}
@@ -304,7 +306,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 		return c.refuse(ctx, b, object, reasonNoCluster, text)
 	}
 	chosen := members[offers[best].Cluster]
-	if why := chosen.hold(b.key(), pods); why != "" {
+	if why := chosen.hold(b.key(), gangs); why != "" {
 		c.work.AddAfter(b.key(), again)
 		return nil // someone was faster
 	}

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,10 +20,8 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
@@ -39,13 +36,9 @@ type member struct {
 	state  *clustercache.Cache
 	synced atomic.Bool
 
-	// trying means that the picture changes only because a place is tried in it, or given up.
-	trying atomic.Bool
-	// mu keeps one trial from meeting another.
 	mu sync.Mutex
-	// held are the pods of jobs that were sent here and that are not bound yet, by binding.
-	held map[string][]*corev1.Pod
-	pods cache.Indexer
+	// held are the gangs of jobs of which the place is charged here until they are bound, by binding.
+	held map[string]clustercache.ToCome
 
 	dynamic dynamic.Interface
 	asking  sync.Mutex
@@ -65,14 +58,10 @@ func followMember(ctx context.Context, fleet, name, access string, config *rest.
 		return nil, fmt.Errorf("set up the client of %s: %w", name, err)
 	}
 	ctx, end := context.WithCancel(ctx)
-	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string][]*corev1.Pod{}, dynamic: client.Dynamic, reservations: map[string]*contract.GangReservation{}}
+	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string]clustercache.ToCome{}, dynamic: client.Dynamic, reservations: map[string]*contract.GangReservation{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithTransform(follow.Trim), informers.WithTweakListOptions(follow.Latest))
-	m.pods = factory.InformerFor(&corev1.Pod{}, unfinishedPods).GetIndexer()
-	m.state.Subscribe(func(clusterstate.Change) {
-		if !m.trying.Load() { // else the picture is as it was
-			changed()
-		}
-	})
+	factory.InformerFor(&corev1.Pod{}, unfinishedPods)
+	m.state.Subscribe(func(clusterstate.Change) { changed() })
 	wait, err := m.state.Follow(ctx, factory, client.Dynamic, metadataOnly)
 	if err != nil {
 		end()
@@ -111,123 +100,55 @@ func unfinishedPods(client kubernetes.Interface, resync time.Duration) cache.Sha
 		})
 }
 
-// offer is the place that the member has for the pods of a job, beside what it holds for others; why says why it has none. It leaves
-// the picture as it was.
-func (m *member) offer(pods []*corev1.Pod) (offer clusterchoice.Offer, why string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	offer, why = m.place(pods)
-	m.take(pods)
+// offer is the place that the member has for a job, beside what it holds for others; why says why it has none.
+func (m *member) offer(gangs clustercache.ToCome) (offer clusterchoice.Offer, why string) {
+	offer.Cluster = m.name
+	offer.Placements, offer.LeftGPUs, why = m.state.Find(gangs)
 	return offer, why
 }
 
-// hold charges the place of a job's pods until they are bound there, or given up; why says why it has none.
-func (m *member) hold(binding string, pods []*corev1.Pod) (why string) {
+// hold charges the place of a job until its pods are bound there, or it is given up; why says why it has none.
+func (m *member) hold(binding string, gangs clustercache.ToCome) (why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.take(m.held[binding])
-	delete(m.held, binding)
-	if _, why = m.place(pods); why != "" {
-		m.take(pods)
-		return why
+	if _, why = m.state.Grant(gangs, nil); why == "" {
+		m.held[binding] = gangs
 	}
-	m.held[binding] = pods
-	return ""
+	return why
 }
 
 // release gives up what is held for a binding.
 func (m *member) release(binding string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.take(m.held[binding])
-	delete(m.held, binding)
+	m.giveUp(binding)
+}
+
+// giveUp is release; mu must be held.
+func (m *member) giveUp(binding string) {
+	if gangs, ok := m.held[binding]; ok {
+		m.state.Revoke(gangs.Keys()...)
+		delete(m.held, binding)
+	}
 }
 
 // settle gives up what is held for jobs whose pods are bound, as the member shows it.
 func (m *member) settle() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for binding, pods := range m.held {
-		if m.bound(pods) {
-			m.take(pods)
-			delete(m.held, binding)
+	for binding, gangs := range m.held {
+		if m.bound(gangs) {
+			m.giveUp(binding)
 		}
 	}
 }
 
 // bound reports whether the member shows pods of each gang of a job bound: a gang is bound whole.
-func (m *member) bound(pods []*corev1.Pod) bool {
-	waiting := map[string]bool{}
-	for _, pod := range pods {
-		if key, ok := inventory.PlanKey(pod); ok {
-			waiting[key] = true
+func (m *member) bound(gangs clustercache.ToCome) bool {
+	for _, key := range gangs.Keys() {
+		if gang, ok := m.state.Gang(key); !ok || gang.Running == 0 {
+			return false
 		}
 	}
-	objects, err := m.pods.ByIndex(cache.NamespaceIndex, pods[0].Namespace)
-	if err != nil {
-		return false
-	}
-	for _, object := range objects {
-		if pod, ok := object.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-			key, _ := inventory.PlanKey(pod)
-			delete(waiting, key)
-		}
-	}
-	return len(waiting) == 0
-}
-
-// place has all gangs of the pods planned, and charged, one after the other.
-func (m *member) place(pods []*corev1.Pod) (offer clusterchoice.Offer, why string) {
-	m.trying.Store(true)
-	defer m.trying.Store(false)
-	offer.Cluster = m.name
-	var keys []string
-	for _, pod := range pods {
-		m.state.SetPod(pod)
-		if key, ok := inventory.PlanKey(pod); ok && !slices.Contains(keys, key) {
-			keys = append(keys, key)
-		}
-	}
-	for _, key := range keys {
-		d, ok, err := m.state.Decide(key, clustercache.Limits{}, func(d *clustercache.Decision) bool { return d.Result.Reservation == nil })
-		switch {
-		case err != nil:
-			return offer, err.Error()
-		case !ok:
-			return offer, fmt.Sprintf("gang %s has no pods", key)
-		case d.MissingText != "":
-			return offer, d.MissingText
-		case d.Result.Placement == nil:
-			return offer, d.Result.Verdict.String()
-		case d.Declined:
-			return offer, "running gangs would have to be evicted"
-		}
-		offer.Placements = append(offer.Placements, *d.Result.Placement)
-	}
-	offer.LeftGPUs = m.left(offer.Placements)
-	return offer, ""
-}
-
-// left counts the GPUs that are free on the nodes of placements.
-func (m *member) left(placements []placement.Placement) (gpus int) {
-	view, seen := m.state.Snapshot().View, map[string]bool{}
-	for _, p := range placements {
-		for _, a := range p.Assignments {
-			if node := view.State(a.Node); node != nil && !seen[a.Node] {
-				seen[a.Node] = true
-				gpus += node.FreeGPUs(node.HealthyGPUs()).Len()
-			}
-		}
-	}
-	return gpus
-}
-
-// take takes pods out of the picture that are not of the cluster.
-func (m *member) take(pods []*corev1.Pod) {
-	m.trying.Store(true)
-	defer m.trying.Store(false)
-	for _, pod := range pods {
-		m.state.Forget(pod.UID)
-		m.state.RemovePod(pod.UID)
-	}
+	return true
 }

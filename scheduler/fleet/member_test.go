@@ -1,7 +1,7 @@
 package fleet
 
 import (
-	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
@@ -19,8 +19,7 @@ import (
 func newMember(t *testing.T) *member {
 	t.Helper()
 	m := &member{
-		name: "m", state: clustercache.New(), held: map[string][]*corev1.Pod{}, reservations: map[string]*contract.GangReservation{},
-		pods: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		name: "m", state: clustercache.New(), held: map[string]clustercache.ToCome{}, reservations: map[string]*contract.GangReservation{},
 	}
 	list := corev1.ResourceList{
 		contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("80"),
@@ -39,23 +38,11 @@ func newMember(t *testing.T) *member {
 	return m
 }
 
-// jobOf are the pods of a gang of three with so many GPUs each.
-func jobOf(t *testing.T, name string, gpus int) []*corev1.Pod {
-	t.Helper()
-	replica := func(count int) string {
-		return fmt.Sprintf(`{replicas: %d, template: {metadata: {labels: {gpu-topology: %s, gpu-topology-replica: "3"}}, spec: {containers: [{name: pytorch, image: i, resources: {limits: {aliyun.com/gpu: "%d"}}}]}}}`, count, name, gpus)
-	}
-	pods, err := podsOf(object(t, `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: `+name+`, namespace: default, uid: `+name+`},
-  spec: {pytorchReplicaSpecs: {Master: `+replica(1)+`, Worker: `+replica(2)+`}}}`))
-	require.NoError(t, err)
-	require.Len(t, pods, 3)
-	return pods
-}
-
 // A place that is only asked for stays free; one that is held does not, until it is released, or the pods of the job are bound.
 func TestPlacesOfJobs(t *testing.T) {
 	m := newMember(t)
-	a, b := jobOf(t, "a", 2), jobOf(t, "b", 1)
+	podsOfB := gang(t, "b", 2, 1)
+	a, b := clustercache.NewToCome(gang(t, "a", 2, 2)), clustercache.NewToCome(podsOfB)
 	for range 2 {
 		offer, why := m.offer(a)
 		require.Empty(t, why)
@@ -76,17 +63,42 @@ func TestPlacesOfJobs(t *testing.T) {
 	require.Empty(t, m.hold("default/b", b))
 	_, why = m.offer(a)
 	assert.Contains(t, why, "2 of 3 members fit")
-	for _, pod := range b {
-		live := pod.DeepCopy()
-		live.UID, live.Spec.NodeName = "live-"+pod.UID, "n"
-		require.NoError(t, m.pods.Add(live))
+	two := clustercache.NewToCome(slices.Concat(gang(t, "c", 2, 1), gang(t, "d", 0, 2)))
+	offer, why := m.offer(two)
+	require.Empty(t, why)
+	assert.Len(t, offer.Placements, 2)
+	assert.Zero(t, offer.LeftGPUs, "three are held, and five taken")
+	_, why = m.offer(clustercache.NewToCome(slices.Concat(gang(t, "c", 2, 1), gang(t, "d", 0, 3))))
+	assert.NotEmpty(t, why, "each of the gangs has a place, and both have none")
+
+	for _, pod := range podsOfB {
+		pod.UID = types.UID("live-" + pod.Name)
+		m.state.SetPod(pod)
+		_, why = m.offer(b)
+		assert.Contains(t, why, "is there already")
+		m.settle()
+		assert.NotEmpty(t, m.held, "its pods are there, and have no node")
+	}
+}
+
+// What is held for a job is given up when its pods are bound.
+func TestPlaceOfAJobThatIsBound(t *testing.T) {
+	m := newMember(t)
+	pods := gang(t, "b", 2, 1)
+	require.Empty(t, m.hold("default/b", clustercache.NewToCome(pods)))
+	for i, pod := range pods {
+		record, err := contract.Allocation{Node: "n", GPUs: []int{i}}.Annotations()
+		require.NoError(t, err)
+		pod.UID, pod.Spec.NodeName, pod.Annotations = types.UID("live-"+pod.Name), "n", record
+		m.state.SetPod(pod)
 	}
 	m.settle()
-	offer, why := m.offer(a)
-	require.Empty(t, why, "here the picture itself shows nothing of the live pods")
-	assert.Equal(t, 2, offer.LeftGPUs)
+	assert.Empty(t, m.held)
+	offer, why := m.offer(clustercache.NewToCome(gang(t, "c", 4, 1)))
+	require.Empty(t, why)
+	assert.Zero(t, offer.LeftGPUs)
 }
 
 func TestResult(t *testing.T) {
-	assert.Equal(t, "Binding has been scheduled successfully. Result: {m:0,[{master 1} {worker 2}]}", result("m", jobOf(t, "a", 1)))
+	assert.Equal(t, "Binding has been scheduled successfully. Result: {m:0,[{master 1} {worker 2}]}", result("m", gang(t, "a", 2, 1)))
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
 )
 
@@ -181,7 +182,7 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, pod
 		if reservation == nil || cluster == nil || reservation.Status.Phase != contract.PhaseReserved || reservation.Status.Epoch != reservation.Spec.Epoch {
 			continue
 		}
-		if _, why := b.barred(cluster); why != "" || !m.synced.Load() || incomplete[name] || generationOf(reservation) != object.GetGeneration() || m.hold(b.key(), pods) != "" {
+		if _, why := b.barred(cluster); why != "" || !m.synced.Load() || incomplete[name] || generationOf(reservation) != object.GetGeneration() || m.hold(b.key(), clustercache.NewToCome(pods)) != "" {
 			continue
 		}
 		asked := request{cluster: name, epoch: reservation.Spec.Epoch, first: time.Now(), last: time.Now()}
@@ -206,7 +207,7 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	switch {
 	case reservation == nil:
 		return
-	case finished || m.bound(pods):
+	case finished || m.bound(clustercache.NewToCome(pods)):
 		c.drop(ctx, b.key(), "")
 		c.mu.Lock()
 		delete(c.asked, b.key())

@@ -219,10 +219,12 @@ func (r *Controller) grant(reservation *contract.GangReservation, planned map[st
 	if err != nil {
 		return nil, fmt.Sprintf("what the job runs cannot be read: %s", err)
 	}
-	if !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { _, ok := inventory.GangKey(pod); return ok }) {
+	// Pods on their own have names that nobody knows before they are there.
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { _, ok := inventory.GangKey(pod); return !ok })
+	if len(pods) == 0 {
 		return nil, "the job has no gang: no labels of its pods name one"
 	}
-	return r.cache.Grant(pods, planned)
+	return r.cache.Grant(clustercache.NewToCome(pods), planned)
 }
 
 // podsOf are the pods that the job of a reservation will have, once all are there.

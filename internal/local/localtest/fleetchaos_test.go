@@ -1,0 +1,226 @@
+package localtest_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
+)
+
+var (
+	fleetSeed   = flag.Uint64("fleet.seed", 1, "seed of the chaos of a fleet")
+	fleetFaults = flag.Int("fleet.faults", 6, "number of faults in the chaos of a fleet")
+)
+
+// fleetJobs is how many jobs there are at most while faults happen.
+const fleetJobs = 5
+
+var pyTorchJobs = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}
+
+// witness sees which gangs have nodes in which cluster, and what is wrong with that at any moment.
+type witness struct {
+	mu sync.Mutex
+	// at are the bound pods of each gang that have not ended, by gang, cluster and pod.
+	at    map[string]map[string]map[string]bool
+	wrong []string
+}
+
+// watch follows the pods of a cluster. What is missed while its API server is away shows when it is back.
+func (w *witness) watch(t *testing.T, cluster string, client *kube.Client) {
+	t.Helper()
+	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithNamespace("default"))
+	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(follow.On(
+		func(pod *corev1.Pod) { w.set(cluster, pod, pod.Spec.NodeName != "" && !inventory.Finished(pod)) },
+		func(pod *corev1.Pod) { w.set(cluster, pod, false) }))
+	require.NoError(t, err)
+	factory.Start(t.Context().Done())
+	require.True(t, cache.WaitForCacheSync(t.Context().Done(), factory.Core().V1().Pods().Informer().HasSynced))
+}
+
+func (w *witness) set(cluster string, pod *corev1.Pod, bound bool) {
+	gang := pod.Labels[contract.JobNameLabel]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.at[gang] == nil {
+		w.at[gang] = map[string]map[string]bool{}
+	}
+	if w.at[gang][cluster] == nil {
+		w.at[gang][cluster] = map[string]bool{}
+	}
+	if !bound {
+		delete(w.at[gang][cluster], pod.Name)
+		return
+	}
+	w.at[gang][cluster][pod.Name] = true
+	for other, pods := range w.at[gang] {
+		if other != cluster && len(pods) > 0 {
+			w.wrong = append(w.wrong, fmt.Sprintf("gang %s has %d pods in %s, and one in %s", gang, len(pods), other, cluster))
+		}
+	}
+}
+
+// TestFleetChaos makes and deletes gangs on a hub while its programs, and those of its two member clusters, are killed or hang. At no
+// moment a gang has pods in two clusters. In the end, without help, each gang runs whole in one cluster, or waits whole, no place is
+// kept for anybody, and what is deleted is gone. The seed reproduces the faults, though not how long each step takes.
+func TestFleetChaos(t *testing.T) {
+	i := newInstance(t)
+	needKarmada(t, i)
+	i.must("up", "--members", "2")
+	hub := i.access("hub")
+	members := map[string]*kube.Client{}
+	w := &witness{at: map[string]map[string]map[string]bool{}}
+	for _, name := range []string{"member-1", "member-2"} {
+		makePool(t, i, name)
+		members[name] = i.access(name)
+		w.watch(t, name, members[name])
+	}
+	create(t, hub, gangPolicy)
+	random := rand.New(rand.NewPCG(*fleetSeed, 0))
+	jobs := hub.Dynamic.Resource(pyTorchJobs).Namespace("default")
+	there, made := map[string]int{}, 0
+	turnover := func() {
+		for more := true; more && len(there) < fleetJobs; more = random.IntN(4) > 0 {
+			made++
+			name, gpus := fmt.Sprintf("job-%d", made), 1+random.IntN(2)
+			create(t, hub, gangOf(name, gpus))
+			there[name] = gpus
+		}
+		for _, name := range slices.Sorted(maps.Keys(there)) {
+			if random.IntN(4) == 0 {
+				require.NoError(t, jobs.Delete(t.Context(), name, metav1.DeleteOptions{}))
+				delete(there, name)
+			}
+		}
+	}
+	for fault := range *fleetFaults {
+		turnover()
+		time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond) // somewhere between the phases
+		t.Logf("fault %d: %s", fault, i.strike(random))
+	}
+
+	eventually(t, "all members are ready, and each gang runs or waits, whole", func() error {
+		for _, member := range i.status().Members {
+			if !member.Joined {
+				return fmt.Errorf("%+v", i.status().Members)
+			}
+		}
+		return settled(t, hub, members, there)
+	})
+	running := 0
+	w.mu.Lock()
+	for name := range there {
+		for _, pods := range w.at[name] {
+			running += len(pods) / 3
+		}
+	}
+	w.mu.Unlock()
+	t.Logf("%d jobs, %d faults; %d are left, of which %d run", made, *fleetFaults, len(there), running)
+	for name := range there {
+		require.NoError(t, jobs.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	eventually(t, "nothing is left in the members", func() error {
+		for name, member := range members {
+			pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(pods.Items) > 0 {
+				return fmt.Errorf("%s has %d pods: %w", name, len(pods.Items), err)
+			}
+			kept, err := member.Dynamic.Resource(gangReservations).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(kept.Items) > 0 {
+				return fmt.Errorf("%s keeps places of %d jobs: %w", name, len(kept.Items), err)
+			}
+		}
+		return nil
+	})
+	w.mu.Lock()
+	assert.Empty(t, w.wrong)
+	w.mu.Unlock()
+	i.must("down", "--purge")
+}
+
+// strike does one harm to a fleet, and says which.
+func (i instance) strike(random *rand.Rand) string {
+	i.t.Helper()
+	victims := []string{contract.FleetSchedulerName, contract.FleetSchedulerName, "gpuplan-karmada", "gpuplan-fleet-queue", "member-1", "member-2"}
+	for _, p := range i.status().Processes {
+		if strings.Contains(p.Name, " gpuplan-system.gpuplan-scheduler-") {
+			victims = append(victims, p.Name)
+		}
+	}
+	slices.Sort(victims)
+	name := victims[random.IntN(len(victims))]
+	var pid int
+	eventually(i.t, name+" runs", func() error {
+		if pid = i.status().process(name); pid == 0 {
+			return fmt.Errorf("%+v", i.status().Processes)
+		}
+		return nil
+	})
+	if random.IntN(2) == 0 {
+		require.NoError(i.t, syscall.Kill(pid, syscall.SIGKILL))
+		return name + " is killed"
+	}
+	hangs := time.Duration(3+random.IntN(15)) * time.Second
+	require.NoError(i.t, syscall.Kill(pid, syscall.SIGSTOP))
+	time.Sleep(hangs)
+	require.NoError(i.t, syscall.Kill(pid, syscall.SIGCONT))
+	return fmt.Sprintf("%s hangs for %s", name, hangs)
+}
+
+// settled says what is wrong with the gangs of a fleet, of which each has all of its pods on nodes of one cluster, or none and no room in
+// any, once nothing happens any more. there are the jobs with the GPUs of each of their three pods.
+func settled(t *testing.T, hub *kube.Client, members map[string]*kube.Client, there map[string]int) error {
+	t.Helper()
+	bound, free := map[string]int{}, map[string]int{}
+	for cluster, client := range members {
+		free[cluster] = 8
+		pods, err := client.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, pod := range pods.Items {
+			name := pod.Labels[contract.JobNameLabel]
+			if pod.Spec.NodeName == "" {
+				return fmt.Errorf("pod %s has no node in %s", pod.Name, cluster)
+			}
+			bound[name]++
+			free[cluster] -= there[name]
+		}
+	}
+	for name, gpus := range there {
+		binding, err := hub.Dynamic.Resource(bindings).Namespace("default").Get(t.Context(), name+"-pytorchjob", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		clusters, _, err := unstructured.NestedSlice(binding.Object, "spec", "clusters")
+		switch sent := len(clusters) > 0; {
+		case err != nil:
+			return err
+		case sent && bound[name] != 3 || !sent && bound[name] != 0:
+			return fmt.Errorf("%s was sent: %t, and has %d pods", name, sent, bound[name])
+		case sent:
+		case slices.Max(slices.Collect(maps.Values(free))) >= 3*gpus:
+			return fmt.Errorf("%s waits, and needs %d of %v GPUs that are free", name, 3*gpus, free)
+		}
+	}
+	return nil
+}

@@ -4,21 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/leader"
 )
 
 // Requests per second that the controller may make, and at once.
@@ -84,11 +80,10 @@ func (c command) check() error {
 }
 
 func (c command) run(ctx context.Context, config *rest.Config) error {
-	host, err := os.Hostname()
+	identity, err := leader.Identity()
 	if err != nil {
-		return fmt.Errorf("find the name of the host: %w", err)
+		return err
 	}
-	identity := host + "_" + string(uuid.NewUUID())
 	typed, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("set up the client: %w", err)
@@ -107,51 +102,6 @@ func (c command) run(ctx context.Context, config *rest.Config) error {
 	if !c.elect {
 		return controller.run(ctx)
 	}
-	return c.lead(ctx, config, identity, controller.run)
-}
-
-// lead runs work while this process is the leader. It returns when ctx ends, when work
-// does, or when another process leads; the process is then to end and to start again.
-func (c command) lead(ctx context.Context, config *rest.Config, identity string, work func(context.Context) error) error {
-	electing, cancel := context.WithCancel(ctx)
-	defer cancel()
-	// A client of its own: renewing must not wait behind other requests.
-	client, err := kubernetes.NewForConfig(rest.AddUserAgent(config, "leader-election"))
-	if err != nil {
-		return fmt.Errorf("set up the client: %w", err)
-	}
-	leading := make(chan context.Context, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: contract.SystemNamespace, Name: contract.QueueControllerName},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		},
-		LeaseDuration: c.lease, RenewDeadline: c.lease * 2 / 3, RetryPeriod: c.lease / 8,
-		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) { leading <- ctx },
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("set up the election of a leader: %w", err)
-	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		elector.Run(electing)
-	}()
-	select {
-	case <-stopped:
-		return nil
-	case led := <-leading:
-		err = work(led)
-	}
-	cancel()
-	<-stopped
-	if err == nil && ctx.Err() == nil {
-		return errors.New("this process is not the leader any more")
-	}
-	return err
+	lease := leader.Lease{Namespace: contract.SystemNamespace, Name: contract.QueueControllerName, Identity: identity, Duration: c.lease}
+	return leader.Run(ctx, config, lease, controller.run)
 }

@@ -90,7 +90,7 @@ func (s *server) startFleet(ctx context.Context) error {
 			return err
 		}
 		for name, args := range map[string][]string{
-			contract.FleetSchedulerName: {"fleet", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
+			contract.FleetSchedulerName: {"fleet", "--leader-elect=false", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
 			hubQueue:                    {"queue", "--fleet", "--leader-elect=false", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
 		} {
 			program := process.Spec{Name: name, Path: filepath.Join(s.Programs, contract.SchedulerName), Dir: s.Dir.Run(), Args: args}

@@ -524,8 +524,8 @@ var documents = []document{
 		},
 		{
 			"Step 3: kubectl get pytorchjob on the fleet, kubectl amc get of the job and its pods in the clusters",
-			"ACK's own command: a fleet; on the local platform kubectl, with `gpuplan-local kubeconfig --cluster member-1` for a member",
-			[]string{"a fleet"},
+			"the job on the hub has the state that it has in its cluster, also on the local platform, with kubectl; for pods kubectl with `gpuplan-local kubeconfig --cluster member-1`; ACK's own command: a fleet",
+			[]string{"internal/local/localtest TestFleet"},
 		},
 	}},
 }

@@ -208,6 +208,13 @@ rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`)
 			}
 			return err
 		})
+		eventually(t, "the job on the hub says that it runs", func() error {
+			job, err := hub.Dynamic.Resource(pyTorchJobs).Namespace("default").Get(t.Context(), "pytorch-test", metav1.GetOptions{})
+			if err == nil && !strings.Contains(fmt.Sprint(job.Object["status"]), "type:Running") {
+				err = fmt.Errorf("%v", job.Object["status"])
+			}
+			return err
+		})
 		pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=pytorch-test"})
 		require.NoError(t, err)
 		require.Len(t, pods.Items, 3)
@@ -433,7 +440,7 @@ func TestFleetScheduler(t *testing.T) {
 	require.NoError(t, syscall.Kill(i.status().process(contract.FleetSchedulerName), syscall.SIGKILL))
 	done := names[(slices.Index(names, waits)+1)%3]
 	freed := where[done]
-	require.NoError(t, hub.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}).
+	require.NoError(t, hub.Dynamic.Resource(pyTorchJobs).
 		Namespace("default").Delete(t.Context(), done, metav1.DeleteOptions{}))
 	names = slices.DeleteFunc(names, func(name string) bool { return name == done })
 	placed(2)
@@ -489,7 +496,7 @@ func TestFleetWithASilentScheduler(t *testing.T) {
 		_, err := i.access("member-1").Dynamic.Resource(gangReservations).Namespace("default").Get(t.Context(), "only-pytorchjob", metav1.GetOptions{})
 		return err
 	})
-	require.NoError(t, hub.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}).
+	require.NoError(t, hub.Dynamic.Resource(pyTorchJobs).
 		Namespace("default").Delete(t.Context(), "only", metav1.DeleteOptions{}))
 	require.NoError(t, syscall.Kill(scheduler, syscall.SIGCONT))
 	eventually(t, "no cluster keeps a place", func() error {
@@ -568,7 +575,7 @@ func TestFleetQueue(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, pods.Items, 3, "the others have no pods yet")
 
-	jobs := hub.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}).Namespace("default")
+	jobs := hub.Dynamic.Resource(pyTorchJobs).Namespace("default")
 	require.NoError(t, syscall.Kill(i.status().process("gpuplan-fleet-queue"), syscall.SIGKILL))
 	require.NoError(t, jobs.Delete(t.Context(), "first", metav1.DeleteOptions{}))
 	await(map[string]string{"second": "Running", "third": "Enqueued 1"})

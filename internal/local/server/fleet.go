@@ -73,6 +73,9 @@ func (s *server) startFleet(ctx context.Context) error {
 		if err := s.startKarmada(ctx, hub); err != nil {
 			return err
 		}
+		if err := fleet.ShowStatus(ctx, hub); err != nil {
+			return err
+		}
 		group, ctx := errgroup.WithContext(ctx)
 		for _, member := range members {
 			s.state.Clusters = append(s.state.Clusters, datadir.Cluster{Name: member.Name, URL: member.URL, Kubeconfig: s.Dir.Kubeconfig(member.Name)})

@@ -225,6 +225,8 @@ const (
 	ResourceBindingVersion  = "v1alpha2"
 	ResourceBindingKind     = "ResourceBinding"
 	ResourceBindingResource = "resourcebindings"
+	// KarmadaManagedLabel with "true" marks what Karmada has brought to a member cluster.
+	KarmadaManagedLabel = "karmada.io/managed"
 	// FleetSchedulerName is the scheduler of policies and bindings that our scheduler of fleets takes; the hub of the local platform
 	// gives it to policies of gangs that name none.
 	FleetSchedulerName = "gpuplan-fleet-scheduler"

@@ -40,7 +40,19 @@ type resourceBinding struct {
 			Name string `json:"name"`
 		} `json:"clusters"`
 		Placement *rules `json:"placement"`
+		// GracefulEvictionTasks are the clusters from which the job was evicted, until it runs in another one.
+		GracefulEvictionTasks []evictionTask `json:"gracefulEvictionTasks"`
 	} `json:"spec"`
+	Status struct {
+		// AggregatedStatus is what clusters tell of the job.
+		AggregatedStatus []struct {
+			ClusterName string `json:"clusterName"`
+		} `json:"aggregatedStatus"`
+	} `json:"status"`
+}
+
+type evictionTask struct {
+	FromCluster string `json:"fromCluster"`
 }
 
 // rules are where a policy allows an object to go.

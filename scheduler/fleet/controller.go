@@ -37,6 +37,8 @@ import (
 const (
 	// again is how soon a job that has no place is tried again after something has changed in a member cluster.
 	again = time.Second
+	// leavesAgain is how soon a job that may run somewhere still is looked at again.
+	leavesAgain = 2 * time.Second
 	// quiet is how long it takes at least until a job is told of other reasons why it has no place.
 	quiet = 30 * time.Second
 )
@@ -261,6 +263,14 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 
 // place finds the cluster that has the best place for a job, has the place kept there, and sends the job.
 func (c *controller) place(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
+	gangs := clustercache.NewToCome(pods)
+	if why := c.leaves(ctx, b, gangs); why != "" {
+		c.mu.Lock()
+		c.waiting[b.key()] = true
+		c.mu.Unlock()
+		c.work.AddAfter(b.key(), leavesAgain)
+		return c.refuse(ctx, b, object, reasonNoCluster, "the job waits until it is gone from where it was: "+why)
+	}
 	if decided, err := c.hear(ctx, b, object, pods); decided || err != nil {
 		return err
 	}
@@ -270,7 +280,6 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	c.waiting[b.key()] = true
 	incomplete := c.incomplete()
 	c.mu.Unlock()
-	gangs := clustercache.NewToCome(pods)
 	var offers []clusterchoice.Offer
 	var reasons []string
 	unknown := false // some cluster may have a place yet
@@ -286,6 +295,9 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 		if why == "" {
 			var offer clusterchoice.Offer
 			if offer, why = m.offer(gangs); why == "" {
+				if b.evictedFrom(cluster.Name) {
+					term += len(b.Spec.Placement.terms()) // after all others
+				}
 				offer.Term, offer.Weight = term, b.weight(cluster)
 				offers = append(offers, offer)
 			}

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -40,8 +39,8 @@ type member struct {
 	// held are the gangs of jobs of which the place is charged here until they are bound, by binding.
 	held map[string]clustercache.ToCome
 
-	dynamic dynamic.Interface
-	asking  sync.Mutex
+	client *kube.Client
+	asking sync.Mutex
 	// reservations are what it was asked to keep, by binding.
 	reservations map[string]*contract.GangReservation
 }
@@ -58,7 +57,7 @@ func followMember(ctx context.Context, fleet, name, access string, config *rest.
 		return nil, fmt.Errorf("set up the client of %s: %w", name, err)
 	}
 	ctx, end := context.WithCancel(ctx)
-	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string]clustercache.ToCome{}, dynamic: client.Dynamic, reservations: map[string]*contract.GangReservation{}}
+	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string]clustercache.ToCome{}, client: client, reservations: map[string]*contract.GangReservation{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithTransform(follow.Trim), informers.WithTweakListOptions(follow.Latest))
 	factory.InformerFor(&corev1.Pod{}, unfinishedPods)
 	m.state.Subscribe(func(clusterstate.Change) { changed() })

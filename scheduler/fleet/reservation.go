@@ -287,7 +287,7 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 	if err != nil {
 		return 0, true, err
 	}
-	client := m.dynamic.Resource(gangreservation.Resource).Namespace(namespace)
+	client := m.client.Dynamic.Resource(gangreservation.Resource).Namespace(namespace)
 	epoch = 1
 	if before := m.reservation(binding); before != nil {
 		epoch = before.Spec.Epoch + 1
@@ -329,7 +329,7 @@ func (m *member) unreserve(ctx context.Context, binding string) error {
 	if err != nil {
 		return err
 	}
-	err = m.dynamic.Resource(gangreservation.Resource).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	err = m.client.Dynamic.Resource(gangreservation.Resource).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete the reservation of %s: %w", binding, err)
 	}

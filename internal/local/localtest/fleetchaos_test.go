@@ -41,7 +41,9 @@ var pyTorchJobs = schema.GroupVersionResource{Group: contract.KubeflowGroup, Ver
 type witness struct {
 	mu sync.Mutex
 	// at are the bound pods of each gang that have not ended, by gang, cluster and pod.
-	at    map[string]map[string]map[string]bool
+	at map[string]map[string]map[string]bool
+	// were are the clusters in which any were.
+	were  map[string]bool
 	wrong []string
 }
 
@@ -71,7 +73,7 @@ func (w *witness) set(cluster string, pod *corev1.Pod, bound bool) {
 		delete(w.at[gang][cluster], pod.Name)
 		return
 	}
-	w.at[gang][cluster][pod.Name] = true
+	w.at[gang][cluster][pod.Name], w.were[cluster] = true, true
 	for other, pods := range w.at[gang] {
 		if other != cluster && len(pods) > 0 {
 			w.wrong = append(w.wrong, fmt.Sprintf("gang %s has %d pods in %s, and one in %s", gang, len(pods), other, cluster))
@@ -88,7 +90,7 @@ func TestFleetChaos(t *testing.T) {
 	i.must("up", "--members", "2")
 	hub := i.access("hub")
 	members := map[string]*kube.Client{}
-	w := &witness{at: map[string]map[string]map[string]bool{}}
+	w := &witness{at: map[string]map[string]map[string]bool{}, were: map[string]bool{}}
 	for _, name := range []string{"member-1", "member-2"} {
 		makePool(t, i, name)
 		members[name] = i.access(name)
@@ -223,4 +225,34 @@ func settled(t *testing.T, hub *kube.Client, members map[string]*kube.Client, th
 		}
 	}
 	return nil
+}
+
+// A gang that fails in a cluster is taken from there, and goes to another one, whole, when nothing of it is in the first any more.
+func TestFleetFailover(t *testing.T) {
+	i := newInstance(t)
+	needKarmada(t, i)
+	i.must("up", "--members", "2")
+	hub := i.access("hub")
+	w := &witness{at: map[string]map[string]map[string]bool{}, were: map[string]bool{}}
+	for _, name := range []string{"member-1", "member-2"} {
+		makePool(t, i, name)
+		w.watch(t, name, i.access(name))
+	}
+	create(t, hub, strings.Replace(gangPolicy, "tolerationSeconds: 30", "tolerationSeconds: 2", 1))
+	create(t, hub, strings.NewReplacer(
+		"metadata: {labels:", "metadata: {annotations: {"+contract.FailAfterAnnotation+": 8s}, labels:",
+		"      template:", "      restartPolicy: Never\n      template:",
+	).Replace(gangOf("fails", 1)))
+	eventually(t, "the gang was in both clusters", func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.were) < 2 {
+			return fmt.Errorf("it was in %v", w.were)
+		}
+		return nil
+	})
+	w.mu.Lock()
+	assert.Empty(t, w.wrong)
+	w.mu.Unlock()
+	i.must("down", "--purge")
 }

@@ -1,0 +1,93 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
+)
+
+// leaves says where a job that has no cluster may run still, "" for nowhere: it was there, and there is no proof yet that it is not any
+// more. It goes to another cluster only then.
+func (c *controller) leaves(ctx context.Context, b *binding, gangs clustercache.ToCome) string {
+	c.mu.Lock()
+	clusters, members := maps.Clone(c.clusters), maps.Clone(c.members)
+	c.mu.Unlock()
+	was := b.was()
+	var reasons []string
+	for _, name := range slices.SortedFunc(maps.Keys(clusters), natural.Compare) {
+		if why := members[name].leaving(ctx, b, gangs, clusters[name], slices.Contains(was, name)); why != "" {
+			reasons = append(reasons, name+": "+why)
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// was are the clusters that the job was in, as far as the hub knows: it was evicted from there, or they have told of it.
+func (b *binding) was() (clusters []string) {
+	for _, task := range b.Spec.GracefulEvictionTasks {
+		clusters = append(clusters, task.FromCluster)
+	}
+	for _, told := range b.Status.AggregatedStatus {
+		clusters = append(clusters, told.ClusterName)
+	}
+	return clusters
+}
+
+// evictedFrom reports whether the job was evicted from a cluster, and does not run in another one yet.
+func (b *binding) evictedFrom(cluster string) bool {
+	return slices.ContainsFunc(b.Spec.GracefulEvictionTasks, func(task evictionTask) bool { return task.FromCluster == cluster })
+}
+
+// leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
+func (m *member) leaving(ctx context.Context, b *binding, gangs clustercache.ToCome, cluster *contract.FleetCluster, was bool) string {
+	ready := cluster.Ready()
+	if m == nil || !m.synced.Load() || ready == nil || ready.Status != metav1.ConditionTrue {
+		if was {
+			return "the job was there, and the cluster cannot be asked whether it runs there still; remove the cluster from the fleet if it is lost"
+		}
+		return ""
+	}
+	pods := m.podsOf(gangs, was)
+	if !was && pods == 0 {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeWithin)
+	defer cancel()
+	job, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
+	switch {
+	case err != nil && !kube.IsNotFound(err):
+		if !was {
+			return ""
+		}
+		return "the job was there, and whether it is there still cannot be read: " + err.Error()
+	case err == nil && job.GetLabels()[contract.KarmadaManagedLabel] != "true":
+		return "" // someone else's of that name
+	case err == nil:
+		return "the job is there still"
+	case pods > 0:
+		return fmt.Sprintf("%d of its pods are there still", pods)
+	}
+	return ""
+}
+
+// podsOf counts the pods of gangs that the member shows, all or those that are being deleted: others may be someone else's.
+func (m *member) podsOf(gangs clustercache.ToCome, all bool) (pods int) {
+	for _, key := range gangs.Keys() {
+		gang, _ := m.state.Gang(key)
+		for _, pod := range gang.Pods {
+			if all || pod.DeletionTimestamp != nil {
+				pods++
+			}
+		}
+	}
+	return pods
+}

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -21,6 +23,9 @@ import (
 
 // again is the time between two looks at pods that are on their way, and at what does not let them go.
 const again = time.Second
+
+// atOnce is how many pods are asked to leave at a time.
+const atOnce = 32
 
 // drain takes the pods from nodes.
 type drain struct {
@@ -168,22 +173,40 @@ func (d *drain) evict(ctx context.Context, g group, budgets []policyv1.PodDisrup
 	}
 	delete(d.waits, g.String())
 	d.say("Evicting %s from %s.", g, strings.Join(nodesOf(g.pods), ", "))
+	answers := d.ask(ctx, g.pods)
 	kept.gang = g.gang
-	for _, p := range g.pods {
-		gone, why, err := d.request(ctx, p)
-		switch {
-		case err != nil:
-			return evicted, g, err
-		case why != "": // someone else has used the disruption meanwhile
+	for i, p := range g.pods {
+		switch a := answers[i]; {
+		case a.err != nil:
+			err = cmp.Or(err, a.err)
 			kept.pods = append(kept.pods, p)
-			d.wait(kept, why)
-		case !gone:
+		case a.refused != "": // someone else has used the disruption meanwhile
+			kept.pods = append(kept.pods, p)
+			d.wait(kept, a.refused)
+		case !a.gone:
 			evicted = append(evicted, p)
 			d.left++
 			d.waits["pod "+nameOf(p)] = "it was evicted and has not ended yet"
 		}
 	}
-	return evicted, kept, nil
+	return evicted, kept, err
+}
+
+// answer is what the API server says to an eviction.
+type answer struct {
+	gone    bool
+	refused string
+	err     error
+}
+
+// ask asks for the eviction of pods, of many at once: a member of a gang that was made again before the last of the others
+// is being deleted would be placed beside those, and not with what is made again of them.
+func (d *drain) ask(ctx context.Context, pods []*corev1.Pod) []answer {
+	answers := make([]answer, len(pods))
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), atOnce, len(pods), func(i int) {
+		answers[i].gone, answers[i].refused, answers[i].err = d.request(ctx, pods[i])
+	})
+	return answers
 }
 
 // wait notes why a group stays, and says what is new.

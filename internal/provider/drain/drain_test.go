@@ -1,8 +1,11 @@
 package drain
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -218,6 +221,50 @@ func TestDrain(t *testing.T) {
 	} {
 		assert.Contains(t, w.text(), line)
 	}
+}
+
+// together answers evictions only when so many have been asked for, those of dry runs aside.
+type together struct {
+	http.RoundTripper
+	asked sync.WaitGroup
+}
+
+func (r *together) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(req.URL.Path, "/eviction") || dryRun(req) {
+		return r.RoundTripper.RoundTrip(req)
+	}
+	r.asked.Done()
+	all := make(chan struct{})
+	go func() { r.asked.Wait(); close(all) }()
+	select {
+	case <-all:
+		return r.RoundTripper.RoundTrip(req)
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+}
+
+// dryRun reports whether an eviction is asked for without being made.
+func dryRun(req *http.Request) bool {
+	content, err := io.ReadAll(req.Body)
+	req.Body = io.NopCloser(bytes.NewReader(content))
+	return err == nil && strings.Contains(string(content), metav1.DryRunAll)
+}
+
+// What is made again of a gang before its last member leaves would be placed beside that.
+func TestGangIsEvictedAtOnce(t *testing.T) {
+	w := start(t, pod("g-0", "n1", of("g", "3")), pod("g-1", "n1", of("g", "3")), pod("g-2", "n2", of("g", "3")))
+	cfg := w.api.Config()
+	cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
+		r := &together{RoundTripper: rt}
+		r.asked.Add(3)
+		return r
+	}
+	var err error
+	w.client, err = kube.New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, w.drain(t, 10*time.Second, false))
+	assert.Empty(t, w.pods(t))
 }
 
 // A gang of which not all members may leave keeps all of them, and leaves when the budget allows it.

@@ -15,6 +15,9 @@ import (
 
 // remove deletes the pool unless running jobs would lose its nodes, which they lose anyway where it is being deleted.
 func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, err error) {
+	if diags = r.refuseElsewhere(*m); diags.HasError() {
+		return diags, nil
+	}
 	if !m.AllowDisruption.ValueBool() {
 		state, err := r.stateOf(ctx, *m)
 		if err != nil {

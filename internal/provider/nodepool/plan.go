@@ -138,11 +138,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 	if diags.Append(more...); diags.HasError() {
 		return diags
 	}
-	if !r.ofCluster(state) {
-		diags.AddAttributeError(path.Root("id"), "Node pool is of another cluster", fmt.Sprintf(
-			"Node pool %s is one of cluster %s, and the provider is configured for cluster %s (%s), where it would look for the nodes and jobs. "+
-				"Set %[4]s back, use another provider configuration (alias) for the other cluster, or give the pool up with `terraform state rm`.",
-			before.Name, state.cluster(), r.Session.ClusterID, session.ClusterID))
+	if diags.Append(r.refuseElsewhere(state)...); diags.HasError() {
 		return diags
 	}
 	change := change{before: before, after: after, from: state, to: *plan}
@@ -214,7 +210,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 // away from jobs of others; the apply looks once more.
 func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	p, diags := state.pool(ctx)
-	if diags.HasError() {
+	if diags.Append(r.refuseElsewhere(state)...); diags.HasError() {
 		return diags
 	}
 	diags.Append(session.Diagnostics(r.Session.Ledger.DeletePool(p.Name))...)

@@ -1,12 +1,15 @@
 package nodepool
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +33,31 @@ func (r *pool) gone(err error, m model) bool {
 	return acs.IsNotFound(err) && (acs.Code(err) != "ErrorClusterNotFound" || !r.ofCluster(m))
 }
 
+// refuseElsewhere refuses to change or delete a pool of another cluster than the one that the provider is configured for.
+func (r *pool) refuseElsewhere(m model) (diags diag.Diagnostics) {
+	if !r.ofCluster(m) {
+		diags.AddAttributeError(path.Root("id"), "Node pool is of another cluster", fmt.Sprintf(
+			"Node pool %s is one of cluster %s, and the provider is configured for cluster %s (%s), where it would look for the nodes and jobs. "+
+				"Set %[4]s back, use another provider configuration (alias) for the other cluster, or give the pool up with `terraform state rm`.",
+			m.called(), m.cluster(), r.Session.ClusterID, session.ClusterID))
+	}
+	return diags
+}
+
+// sayElsewhere says why a pool counts as gone whose cluster is not found: the service says this of a cluster in another region, too.
+func (r *pool) sayElsewhere(err error, m model) (diags diag.Diagnostics) {
+	if acs.Code(err) == "ErrorClusterNotFound" {
+		diags.AddWarning("Node pool is of another cluster", fmt.Sprintf(
+			"Node pool %s counts as gone: it is one of cluster %s, which region %s does not have, and the provider is configured for cluster %s (%s). "+
+				"Where that cluster is in another region, do not apply: the pool would be made here as well, and what there is would be forgotten, and stay there.",
+			m.called(), m.cluster(), r.Session.Region, r.Session.ClusterID, session.ClusterID))
+	}
+	return diags
+}
+
+// called is what an error calls a pool: its name, or its ID where the state knows no more.
+func (m model) called() string { return cmp.Or(m.Name.ValueString(), m.ID.ValueString()) }
+
 func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, diags diag.Diagnostics, err error) {
 	client, err := r.Session.ACS()
 	if err != nil {
@@ -37,7 +65,7 @@ func (r *pool) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 	}
 	record, err := client.GetNodePool(ctx, m.cluster(), m.NodePoolID.ValueString())
 	if r.gone(err, *m) {
-		return false, nil, nil
+		return false, r.sayElsewhere(err, *m), nil
 	}
 	if err != nil {
 		return false, nil, err

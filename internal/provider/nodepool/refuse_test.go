@@ -1,7 +1,10 @@
 package nodepool_test
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -421,8 +424,29 @@ func TestPoolOfAnotherCluster(t *testing.T) {
 	said, err := cli.Run("plan")
 	require.Error(t, err)
 	assert.Contains(t, acctest.Unwrapped(said), "is one of cluster "+acctest.ClusterID+", and the provider is configured for cluster c-other (cluster_id)")
+	said, err = cli.Run("plan", "-destroy")
+	require.Error(t, err, "jobs on its nodes would be looked for in the other cluster")
+	assert.Contains(t, acctest.Unwrapped(said), "Set cluster_id back")
 	t.Setenv("GPUPLAN_CLUSTER_ID", acctest.ClusterID)
 	cli.Must(t, "destroy", "-auto-approve")
+}
+
+// The cluster of a pool may be in a region that the provider is not told of any more: the pool is not made a second time without a word.
+func TestPoolOfAClusterThatIsNotFound(t *testing.T) {
+	acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, poolWith(""))
+	cli.Must(t, "apply", "-auto-approve")
+	name := filepath.Join(cli.Dir, "terraform.tfstate")
+	state, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, bytes.ReplaceAll(state, []byte(`"id": "`+acctest.ClusterID+"/"), []byte(`"id": "c-elsewhere/`)), 0o600))
+	said, _ := cli.Run("plan")
+	assert.Contains(t, acctest.Unwrapped(said), "Node pool v100 counts as gone: it is one of cluster c-elsewhere, which region cn-hangzhou does not have, "+
+		"and the provider is configured for cluster "+acctest.ClusterID+" (cluster_id). Where that cluster is in another region, do not apply")
+	said, err = cli.Run("destroy", "-auto-approve", "-refresh=false")
+	require.Error(t, err, "it would be forgotten")
+	assert.Contains(t, acctest.Unwrapped(said), "Node pool v100 is one of cluster c-elsewhere")
 }
 
 // What a plan may do to running jobs because its user agreed to that, it names.

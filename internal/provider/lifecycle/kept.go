@@ -127,6 +127,19 @@ func (r *Resource[M]) TakesOver(m *M, name string) (diags diag.Diagnostics) {
 	return diags
 }
 
+// SayImported says that what was imported carries the stamp of another configuration, and keeps it until an update writes
+// that of this one: nothing else would tell that two configurations have it.
+func (r *Resource[M]) SayImported(m *M, stamp string) (diags diag.Diagnostics) {
+	if !r.Session.Theirs(stamp) || r.Session.Ledger.Applying() {
+		return nil
+	}
+	diags.AddWarning(r.Title+" has the owner of another configuration", fmt.Sprintf(
+		"%s %s carries the owner %q of another configuration (this one is %q), which goes on to change it, and deletes it when it is destroyed, until an apply here changes something of it. "+
+			"The import is right only once that configuration has given it up (`terraform state rm` there, or a removed block with destroy = false).",
+		r.Title, r.ID(m), stamp, r.Session.Owner))
+	return diags
+}
+
 // elsewhere says as a clause that the cluster which has something is not the one that answers now, "" where it is, or nobody knows.
 func (r *Resource[M]) elsewhere(ctx context.Context, m *M) string {
 	if !r.InCluster || r.Kept(m).Cluster == "" {

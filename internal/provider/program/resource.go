@@ -215,6 +215,7 @@ func (r *Resource[M, P]) look(ctx context.Context, of tfsdk.State, model *M) (fo
 		m.Kept().UIDs, m.Kept().Stamp = lifecycle.UIDsOf(workload), workload.GetLabels()[contract.OwnerLabel]
 		r.NoteOwner(model, m.Kept().Stamp)
 		if before.IsNull() { // imported
+			diags.Append(r.SayImported(model, m.Kept().Stamp)...)
 			diags.Append(written.Restore(ctx, of, workload.GetAnnotations()[contract.SettingsAnnotation], m)...)
 		}
 		m.Refresh(workload)

@@ -75,6 +75,7 @@ func (r *policy) look(ctx context.Context, of tfsdk.State, m *model) (found bool
 		return false, nil, nil
 	}
 	if m.ResourceSelectors.IsNull() {
+		diags.Append(r.SayImported(m, obj.GetLabels()[contract.OwnerLabel])...)
 		diags.Append(m.refresh(ctx, obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
 	}

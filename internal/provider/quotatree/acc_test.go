@@ -629,7 +629,8 @@ func TestTreeThatAnotherConfigurationHasTakenOver(t *testing.T) {
 	first.Write(t, acctest.Owner("a")+treeOf(total, `research = {}`, ""))
 	first.Must(t, "apply", "-auto-approve")
 	second.Write(t, acctest.Owner("b")+treeOf(total, `vision = {}`, ""))
-	second.Must(t, "import", "gpuplan_quota_tree.main", "elasticquotatree")
+	assert.Contains(t, acctest.Unwrapped(second.Must(t, "import", "gpuplan_quota_tree.main", "elasticquotatree")),
+		`Quota tree kube-system/elasticquotatree carries the owner "a" of another configuration (this one is "b"), which goes on to change it`)
 	first.Unchanged(t)
 	second.Must(t, "apply", "-auto-approve")
 

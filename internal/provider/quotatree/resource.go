@@ -71,6 +71,7 @@ func (r *tree) look(ctx context.Context, of tfsdk.State, m *model) (found bool, 
 	m.kept.UIDs = lifecycle.UIDsOf(obj)
 	r.NoteOwner(m, obj.GetLabels()[contract.OwnerLabel])
 	if m.Total.IsNull() {
+		diags.Append(r.SayImported(m, obj.GetLabels()[contract.OwnerLabel])...)
 		diags.Append(m.imported(ctx, obj)...)
 		diags.Append(written.Restore(ctx, of, obj.GetAnnotations()[contract.SettingsAnnotation], m)...)
 	}

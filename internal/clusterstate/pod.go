@@ -99,6 +99,9 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	// An API server copies labels of the node to the pod that it binds.
 	relabelled := before != nil && before.Spec.NodeName == p.Spec.NodeName && !maps.Equal(before.Labels, p.Labels)
 	change := Change{Freed: held && (!pod.Charged() || leaves || relents || relabelled && recharged(before, p) || shrunk(before, p)), Departed: held && (leaves || !pod.Charged()) && !preempted(p), RolledBack: lifted}
+	if change.Departed {
+		change.Departs = key
+	}
 	if was != key {
 		change.Left = was
 	}
@@ -220,7 +223,11 @@ func (s *State) RemovePod(uid types.UID) Change {
 	}
 	held, before := pod.Charged(), pod.observed
 	lifted := s.remove(pod)
-	return Change{Gang: pod.key, Freed: held, Departed: held && before.DeletionTimestamp == nil && !preempted(before), RolledBack: lifted}
+	change := Change{Gang: pod.key, Freed: held, Departed: held && before.DeletionTimestamp == nil && !preempted(before), RolledBack: lifted}
+	if change.Departed {
+		change.Departs = pod.key
+	}
+	return change
 }
 
 // preempted reports whether a scheduler evicts a pod to make room for another.

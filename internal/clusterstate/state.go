@@ -58,8 +58,9 @@ type Change struct {
 	// charged, and where a node has gone.
 	Freed bool
 	// Departed means that a pod that holds room has ended, or that someone deletes it, and not to
-	// make room.
+	// make room. Departs is the key of its gang, "" for none.
 	Departed bool
+	Departs  string
 	// Bound is the key of the gang of a pod that is bound now, as was expected, "" for none.
 	Bound string
 	// Placed means that a pod is bound now that was not before, or has other labels: others may have to run near it.

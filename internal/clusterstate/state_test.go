@@ -70,7 +70,7 @@ func TestPodThatIsDeletedWhileItIsBound(t *testing.T) {
 	s.Assume(assumed, nil)
 	deleted, now := pending.DeepCopy(), metav1.Now()
 	deleted.DeletionTimestamp, deleted.Finalizers = &now, []string{"kueue.x-k8s.io/managed"}
-	assert.Equal(t, Change{Gang: "ns/job", Freed: true, Departed: true}, s.SetPod(deleted))
+	assert.Equal(t, Change{Gang: "ns/job", Freed: true, Departed: true, Departs: "ns/job"}, s.SetPod(deleted))
 	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("a"))
 	assert.False(t, statusOf(s, "ns/job", pending.UID).Partial)
 }
@@ -146,7 +146,7 @@ func TestStateRemovesPods(t *testing.T) {
 	podtest.Recorded(contract.Allocation{GPUs: []int{0}})(p)
 	s.SetPod(p)
 	assert.Equal(t, gpu.Full(8)&^gpu.SetOf(0), s.View.FreeGPUs("a"))
-	assert.Equal(t, Change{Gang: "ns/job", Freed: true, Departed: true}, s.RemovePod(p.UID))
+	assert.Equal(t, Change{Gang: "ns/job", Freed: true, Departed: true, Departs: "ns/job"}, s.RemovePod(p.UID))
 	assert.Equal(t, gpu.Full(8), s.View.FreeGPUs("a"))
 	_, ok := s.Gang("ns/job")
 	assert.False(t, ok)

@@ -73,6 +73,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return unschedulable("it has the scheduling gate %s", pod.Spec.SchedulingGates[0].Name) // it is not to be the first of its gang
 	case g.keepsOut(pod.UID):
 		return unschedulable("%s", g.why.text)
+	case status.Partial && p.loses(g):
+		return unschedulable("members of gang %s are leaving one after the other, and those that replace them are placed together", key)
 	case status.Expected > 0 && g.waited < status.Present:
 		p.await(g, status.Present)
 		return unschedulable("up to %d more pods of gang %s are about to appear", status.Expected, key)
@@ -99,6 +101,22 @@ func (p *Plugin) await(g *gang, present int) {
 		p.mu.Unlock()
 		p.work.add(clusterstate.Change{Gang: g.key})
 	})
+}
+
+// loses reports whether members of a gang have left a moment ago, so that others may follow, and has it looked at again. The
+// plugin's lock must be held.
+func (p *Plugin) loses(g *gang) bool {
+	pause := p.losses.pause(g.key, p.now())
+	if pause > 0 && !g.loses {
+		g.loses = true
+		p.after(pause, func() {
+			p.mu.Lock()
+			g.loses = false
+			p.mu.Unlock()
+			p.work.add(clusterstate.Change{Gang: g.key})
+		})
+	}
+	return pause > 0
 }
 
 // unschedulable keeps a pod away from the scheduling cycle, or ends it, without preemption.

@@ -1,9 +1,11 @@
 package gang
 
 import (
+	"maps"
 	"sync"
 	"time"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
 
@@ -39,6 +41,50 @@ func (d *departures) pause(now time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return max(0, min(d.last.Add(departurePause).Sub(now), d.first.Add(maxDeparturePause).Sub(now)))
+}
+
+// losses are the departures of each gang. Members of a gang may leave one by one, as in a drain, and be made again before the
+// last has begun to: those that came back first would be placed beside the others, which do not stay.
+type losses struct {
+	mu    sync.Mutex
+	gangs map[string]*departures
+	// swept is when those were forgotten that have lost none for long.
+	swept time.Time
+}
+
+// note notes that a member of a gang begins to leave.
+func (l *losses) note(key string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.swept) > maxDeparturePause {
+		maps.DeleteFunc(l.gangs, func(_ string, d *departures) bool { return now.Sub(d.last) > maxDeparturePause })
+		l.swept = now
+	}
+	if l.gangs == nil {
+		l.gangs = map[string]*departures{}
+	}
+	if l.gangs[key] == nil {
+		l.gangs[key] = &departures{}
+	}
+	l.gangs[key].note(now)
+}
+
+// pause is how long the members that replace those of a gang have to wait, 0 when they need not.
+func (l *losses) pause(key string, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := l.gangs[key]; d != nil {
+		return d.pause(now)
+	}
+	return 0
+}
+
+// departs notes that pods leave.
+func (p *Plugin) departs(change clusterstate.Change) {
+	if change.Departed {
+		p.departures.note(p.now())
+		p.losses.note(change.Departs, p.now())
+	}
 }
 
 // evicts reports whether others are evicted for a result.

@@ -71,6 +71,8 @@ type gang struct {
 	// awaiting is with how many members the gang began to wait for others that it does not
 	// need, waited with how many it has waited long enough.
 	awaiting, waited int
+	// loses means that it will be looked at again when its members have ceased to leave.
+	loses bool
 	// reported are the texts of oddities that have been published.
 	reported map[string]bool
 }

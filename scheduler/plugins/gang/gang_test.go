@@ -467,6 +467,60 @@ func TestReplacementWaitsForTheOthers(t *testing.T) {
 	assert.Equal(t, fwk.Wait, status.Code(), status.Message())
 }
 
+// Where the members of a gang leave one after the other, and are made again meanwhile, as in a drain, the new ones are placed together.
+func TestReplacementsOfAGangThatLeavesOneByOne(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 2)
+	for i, pod := range pods {
+		pod.Spec.NodeName = "a"
+		podtest.OwnedBy("owner")(pod)
+		annotations, err := contract.Allocation{Node: "a", GPUs: []int{2 * i, 2*i + 1}}.Annotations()
+		require.NoError(t, err)
+		pod.Annotations = annotations
+	}
+	b.submit(pods)
+	b.clock = time.Unix(1000, 0)
+	loses := func(pod *corev1.Pod) *corev1.Pod {
+		change := b.cache.RemovePod(pod.UID)
+		b.plugin.departs(change)
+		b.plugin.work.add(change)
+		again := b.replaced(pod)
+		b.submit([]*corev1.Pod{again})
+		return again
+	}
+	first := loses(pods[0])
+	status := b.plugin.PreEnqueue(t.Context(), first)
+	assert.Equal(t, "members of gang ns/job are leaving one after the other, and those that replace them are placed together", status.Message())
+	loses(pods[1])
+	b.elapse()
+	_, status = b.cycle(first)
+	assert.Equal(t, fwk.Wait, status.Code(), status.Message())
+}
+
+// A member that alone was lost is replaced when no other has left for a moment.
+func TestReplacementOfOneMember(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 2)
+	for i, pod := range pods {
+		pod.Spec.NodeName = "a"
+		annotations, err := contract.Allocation{Node: "a", GPUs: []int{2 * i, 2*i + 1}}.Annotations()
+		require.NoError(t, err)
+		pod.Annotations = annotations
+	}
+	b.submit(pods)
+	b.clock = time.Unix(1000, 0)
+	change := b.cache.RemovePod(pods[0].UID)
+	b.plugin.departs(change)
+	b.plugin.work.add(change)
+	again := b.replaced(pods[0])
+	b.submit([]*corev1.Pod{again})
+	require.NotNil(t, b.plugin.PreEnqueue(t.Context(), again))
+	assert.Contains(t, b.elapse(), departurePause)
+	assert.Nil(t, b.plugin.PreEnqueue(t.Context(), again))
+	node, status := b.cycle(again)
+	assert.Equal(t, "a", node, status.Message())
+}
+
 // A gang that has run does not vouch for what replaces it: when it was evicted as a whole, and only the
 // first of the next run was bound, that is evicted, too.
 func TestNextRunThatIsCutShort(t *testing.T) {

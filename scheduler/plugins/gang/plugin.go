@@ -43,8 +43,9 @@ type Plugin struct {
 	// rechecks are for pods that the API server has refused to delete: they may be many, and hold up no evictions.
 	rechecks *aside
 	statuses *statusQueue
-	// departures are of pods that end, or that others delete.
+	// departures are of pods that end, or that others delete, losses those of each gang.
 	departures departures
+	losses     losses
 	// pace bounds how fast texts are written on pods.
 	pace *rate.Limiter
 	// after calls a function after a pause.
@@ -124,11 +125,7 @@ func New(ctx context.Context, cache *clustercache.Cache, meter *metrics.Metrics,
 	p.reserveAfter, p.staleAfter = args.ReserveAfter.Duration, args.StaleAfter.Duration
 	cache.Subscribe(p.work.observe)
 	cache.Subscribe(p.warn)
-	cache.Subscribe(func(change clusterstate.Change) {
-		if change.Departed {
-			p.departures.note(p.now())
-		}
-	})
+	cache.Subscribe(p.departs)
 	cache.Subscribe(func(change clusterstate.Change) {
 		if change.Rules {
 			p.checkAll()

@@ -349,6 +349,10 @@ func TestKilledApplyIsContinued(t *testing.T) {
 	require.Error(t, err, said)
 	assert.Contains(t, acctest.Unwrapped(said), `another Terraform configuration manages it, with the owner "us" (this one is "them")`)
 	assert.Equal(t, "v100", labelsOf(t, cloud, "gpu-1")[contract.NodePoolNameLabel])
+
+	other.Write(t, acctest.Owner("them")+with())
+	said = acctest.Unwrapped(other.Must(t, "import", address, "gpu-1,gpu-2"))
+	assert.Contains(t, said, `carries the owner "us" of another configuration (this one is "them"), which goes on to change it`)
 }
 
 // A node that has left, and is another configuration's since it has joined again, keeps what it got there: a refresh

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
 
@@ -62,6 +63,9 @@ func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found boo
 		if len(missing) > 0 {
 			diags.AddError("No such node", unknown(snapshot, missing))
 			return false, diags, nil
+		}
+		if i := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return r.foreign(n) }); i >= 0 {
+			diags.Append(r.SayImported(m, nodes[i].Annotations[contract.OwnerLabel])...)
 		}
 		diags.Append(m.imported(ctx, of, nodes[0])...)
 	}

@@ -127,6 +127,17 @@ func (r *Resource[M]) TakesOver(m *M, name string) (diags diag.Diagnostics) {
 	return diags
 }
 
+// DeletesTheirs says that a plan deletes what was imported with the stamp of another configuration, and never got this one's.
+func (r *Resource[M]) DeletesTheirs(m *M, name string) (diags diag.Diagnostics) {
+	if r.Kept(m).Stamp == "" || r.Session.Ledger.Applying() {
+		return nil
+	}
+	diags.AddWarning(r.Title+" of another configuration is deleted", fmt.Sprintf(
+		"%s %s was imported, and carries the owner %q of another configuration (this one is %q). The plan deletes it. Where that configuration is to keep it, forget it here instead (`terraform state rm`, or a removed block with destroy = false).",
+		r.Title, name, r.Kept(m).Stamp, r.Session.Owner))
+	return diags
+}
+
 // SayImported says that what was imported carries the stamp of another configuration, and keeps it until an update writes
 // that of this one: nothing else would tell that two configurations have it.
 func (r *Resource[M]) SayImported(m *M, stamp string) (diags diag.Diagnostics) {

@@ -213,6 +213,7 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 	if diags.Append(r.refuseElsewhere(state)...); diags.HasError() {
 		return diags
 	}
+	diags.Append(r.DeletesTheirs(&state, p.Name)...)
 	diags.Append(session.Diagnostics(r.Session.Ledger.DeletePool(p.Name))...)
 	if !state.AllowDisruption.ValueBool() {
 		diags.Append(session.Diagnostics(r.shrink(ctx, p.Name, "deletes node pool "+p.Name))...)

@@ -175,6 +175,7 @@ func TestImportedPoolGetsItsOwner(t *testing.T) {
 			second.Write(t, acctest.Owner("b")+poolWith(test.more))
 			second.Must(t, "import", pool, "v100")
 			assert.Contains(t, acctest.Unwrapped(second.Must(t, "plan")), `Node pool v100 was imported, and carries the owner "a" of another configuration. The apply writes "b" on it`)
+			assert.Contains(t, acctest.Unwrapped(second.Must(t, "plan", "-destroy")), `Node pool v100 was imported, and carries the owner "a" of another configuration (this one is "b"). The plan deletes it.`)
 			second.Apply(t, 0, 1, 0)
 			assert.Equal(t, "b", record(t, cloud).Tag(contract.OwnerTag))
 			assert.Len(t, cloud.NodeNames(t), test.nodes)

@@ -81,6 +81,7 @@ resource "gpuplan_training_job" "urgent" {
 			second.Write(t, acctest.Owner("b")+llm)
 			second.Must(t, "import", "gpuplan_training_job.llm", "default/llm")
 			assert.Contains(t, acctest.Unwrapped(second.Must(t, "plan")), `Job default/llm was imported, and carries the owner "a" of another configuration. The apply writes "b" on it`)
+			assert.Contains(t, acctest.Unwrapped(second.Must(t, "plan", "-destroy")), `Job default/llm was imported, and carries the owner "a" of another configuration (this one is "b"). The plan deletes it.`)
 			second.Apply(t, 0, 1, 0)
 			second.Unchanged(t)
 			second.Must(t, "plan", "-detailed-exitcode", "-refresh=false")

@@ -28,7 +28,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	}
 	if req.Plan.Raw.IsNull() {
 		var state model
-		if resp.Diagnostics.Append(fields.Get(ctx, req.State, &state)...); !resp.Diagnostics.HasError() {
+		resp.Diagnostics.Append(fields.Get(ctx, req.State, &state)...)
+		if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &state)...); !resp.Diagnostics.HasError() {
+			resp.Diagnostics.Append(r.DeletesTheirs(&state, id(state).ValueString())...)
 			r.Session.ShowCluster(ctx)
 			resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.DeleteJob(id(state).ValueString()))...)
 		}

@@ -327,7 +327,8 @@ func (r *pool) planTakeover(ctx context.Context, record acs.NodePool, plan model
 		if pods, more := r.podsOn(ctx, model{NodePoolID: types.StringValue(record.Info.ID)}); len(pods) > 0 && !more.HasError() {
 			why += ". Running there: " + running.Describe(pods)
 		}
-		becomes = "If its address changes without a moved block, or a removed block gives it up: " + strings.ToLower(becomes[:1]) + becomes[1:]
+		becomes = "If its address changes without a moved block, or a removed block gives it up: " + strings.ToLower(becomes[:1]) + becomes[1:] +
+			" Where the address changes, write a moved block from the old address to the new one: without it the plan refuses jobs that stay on the nodes, or are to come to them, since it counts these as deleted."
 	}
 	diags.AddAttributeWarning(path.Root("name"), "Node pool exists already", fmt.Sprintf(
 		"Node pool %s (%s) of this configuration exists, %s. %s%s", record.Info.Name, record.Info.ID, why, becomes, advice))

@@ -29,7 +29,7 @@ func newClusterCollector(m *Metrics) *clusterCollector {
 			"state"),
 		waiting: gauge("gangs_waiting", "Gangs that wait, by the constraint that keeps the next member from most nodes, or Preempting when others have to leave first.",
 			"constraint"),
-		reservations: gauge("reservations", "Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill for a blocked gang until it takes its place, quota for one that waits for quota, without nodes.",
+		reservations: gauge("reservations", "Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill for a blocked gang until it takes its place, granted for one that is still to come, quota for one that waits for quota, without nodes.",
 			"kind"),
 		gpus: gauge("gpus", "GPUs by pool, mode of the node, and state: free, used whole or in part, or unhealthy.",
 			"pool", "mode", "state"),

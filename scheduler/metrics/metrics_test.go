@@ -239,16 +239,20 @@ func TestReservations(t *testing.T) {
 		_, _, _ = c.Decide(key, clustercache.Limits{}, func(*clustercache.Decision) bool { return true })
 	}
 	head := func(c *clustercache.Cache) { c.ReserveBlocked([]string{key}, nil) }
+	grant := func(c *clustercache.Cache) {
+		_, _ = c.Grant(clustercache.NewToCome([]*corev1.Pod{pod("comes", 1, "")}), nil)
+	}
 	for name, test := range map[string]struct {
-		most                    string
-		gpus                    int64
-		priority                int32
-		hold                    func(*clustercache.Cache)
-		nomination, head, quota int
+		most                             string
+		gpus                             int64
+		priority                         int32
+		hold                             func(*clustercache.Cache)
+		nomination, head, granted, quota int
 	}{
 		"none":       {most: "20", gpus: 4, hold: func(*clustercache.Cache) {}},
 		"nomination": {most: "20", gpus: 4, priority: 10, hold: nomination, nomination: 1},
 		"backfill":   {most: "20", gpus: 4, hold: head, head: 1},
+		"granted":    {most: "20", gpus: 16, hold: grant, granted: 1},
 		"quota":      {most: "14", gpus: 2, hold: head, quota: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,12 +267,13 @@ func TestReservations(t *testing.T) {
 			m, registry := registered(cache)
 			m.Lead()
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(fmt.Sprintf(`
-# HELP gpuplan_reservations [ALPHA] Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill for a blocked gang until it takes its place, quota for one that waits for quota, without nodes.
+# HELP gpuplan_reservations [ALPHA] Reservations for gangs that wait, by kind: nomination when others are evicted for it, backfill for a blocked gang until it takes its place, granted for one that is still to come, quota for one that waits for quota, without nodes.
 # TYPE gpuplan_reservations gauge
 gpuplan_reservations{kind="nomination"} %d
 gpuplan_reservations{kind="backfill"} %d
+gpuplan_reservations{kind="granted"} %d
 gpuplan_reservations{kind="quota"} %d
-`, test.nomination, test.head, test.quota)), "gpuplan_reservations"))
+`, test.nomination, test.head, test.granted, test.quota)), "gpuplan_reservations"))
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -83,9 +84,27 @@ func (r *Controller) set(object *unstructured.Unstructured) {
 		return
 	}
 	r.mu.Lock()
-	r.objects[key] = reservation
+	defer r.mu.Unlock()
+	if before := r.objects[key]; before == nil || !older(reservation, before) {
+		r.objects[key] = reservation
+		r.work.Add(key)
+	}
+}
+
+// older reports whether a reservation is as another one of it was once: what was written is known before a watch shows it.
+func older(reservation, known *contract.GangReservation) bool {
+	order, err := resourceversion.CompareResourceVersion(reservation.ResourceVersion, known.ResourceVersion)
+	return err == nil && order < 0 && reservation.UID == known.UID
+}
+
+// wrote takes in a reservation as it was written, unless it has gone meanwhile.
+func (r *Controller) wrote(object *unstructured.Unstructured) {
+	r.mu.Lock()
+	known := r.objects[types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}]
 	r.mu.Unlock()
-	r.work.Add(key)
+	if known != nil && known.UID == object.GetUID() {
+		r.set(object)
+	}
 }
 
 func (r *Controller) remove(object *unstructured.Unstructured) {
@@ -224,7 +243,24 @@ func (r *Controller) grant(reservation *contract.GangReservation, planned map[st
 	if len(pods) == 0 {
 		return nil, "the job has no gang: no labels of its pods name one"
 	}
-	return r.cache.Grant(clustercache.NewToCome(pods), planned)
+	toCome := clustercache.NewToCome(pods)
+	if why := r.claim(keyOf(reservation), toCome.Keys()); why != "" {
+		return nil, why
+	}
+	return r.cache.Grant(toCome, planned)
+}
+
+// claim gives back what a reservation holds for other gangs than these, as it does when it is for another job by now; why says
+// which of them another reservation keeps a place for, whose promise would end with this one.
+func (r *Controller) claim(key types.NamespacedName, gangs []string) (why string) {
+	wanted := func(gang string) bool { return slices.Contains(gangs, gang) }
+	r.cache.Revoke(slices.DeleteFunc(slices.Clone(r.held[key]), wanted)...)
+	for other, held := range r.held {
+		if i := slices.IndexFunc(held, wanted); other != key && i >= 0 && r.cache.Granted(held[i]) {
+			return fmt.Sprintf("gang %s: reservation %s keeps its place already", held[i], other)
+		}
+	}
+	return ""
 }
 
 // podsOf are the pods that the job of a reservation will have, once all are there.
@@ -270,10 +306,11 @@ func (r *Controller) write(ctx context.Context, reservation *contract.GangReserv
 	if err != nil {
 		return fmt.Errorf("encode the status of reservation %s: %w", keyOf(reservation), err)
 	}
-	_, err = r.client.Resource(Resource).Namespace(reservation.Namespace).Patch(ctx, reservation.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+	written, err := r.client.Resource(Resource).Namespace(reservation.Namespace).Patch(ctx, reservation.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("write the status of reservation %s: %w", keyOf(reservation), err)
 	}
+	r.wrote(written) // what is decided by an older state would be that nothing is promised
 	return nil
 }
 

@@ -68,10 +68,12 @@ func followMember(ctx context.Context, fleet, name, access string, config *rest.
 	}
 	ours := func(do func(*unstructured.Unstructured) string) func(*unstructured.Unstructured) {
 		return func(object *unstructured.Unstructured) {
-			if object.GetLabels()[contract.FleetLabel] == fleet {
-				if binding := do(object); binding != "" {
-					answered(binding)
-				}
+			do := do
+			if object.GetLabels()[contract.FleetLabel] != fleet {
+				do = m.removeReservation // it may have been one of the fleet
+			}
+			if binding := do(object); binding != "" {
+				answered(binding)
 			}
 		}
 	}

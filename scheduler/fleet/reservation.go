@@ -68,6 +68,7 @@ func manifest(object *unstructured.Unstructured) map[string]any {
 	job.SetKind(object.GetKind())
 	job.SetNamespace(object.GetNamespace())
 	job.SetName(object.GetName())
+	job.SetUID(object.GetUID())
 	job.SetGeneration(object.GetGeneration())
 	job.SetLabels(object.GetLabels())
 	annotations := object.GetAnnotations()
@@ -76,10 +77,10 @@ func manifest(object *unstructured.Unstructured) map[string]any {
 	return job.Object
 }
 
-// generationOf is the generation of the job that a reservation is for.
-func generationOf(reservation *contract.GangReservation) int64 {
+// isFor reports whether a reservation is for a job as it is now, and not as it was, or for one of its name before it.
+func isFor(reservation *contract.GangReservation, object *unstructured.Unstructured) bool {
 	job := unstructured.Unstructured{Object: reservation.Spec.Job}
-	return job.GetGeneration()
+	return job.GetUID() == object.GetUID() && job.GetGeneration() == object.GetGeneration()
 }
 
 // ask has a member cluster keep the place that was found there for a job; where nobody knows reservations the job is sent at once.
@@ -136,9 +137,10 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 	m := c.members[asked.cluster]
 	c.mu.Unlock()
 	if !waits {
-		if m, asked = c.promised(b, object, pods); m == nil {
+		if m = c.promised(b, object, pods); m == nil {
 			return false, nil
 		}
+		return true, c.ask(ctx, b, object, m, pods) // its scheduler may have ended since
 	}
 	var reservation *contract.GangReservation
 	if m != nil {
@@ -151,13 +153,14 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 		defer c.mu.Unlock()
 		delete(c.asked, b.key())
 		return false, nil
-	case answered && generationOf(reservation) != object.GetGeneration():
-		m.release(b.key()) // the job is another one by now
+	case c.barred(b, m.name), answered && !isFor(reservation, object): // the policy or the cluster has changed, or the job
+		m.release(b.key())
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.asked, b.key())
 		return false, nil
 	case answered && reservation.Status.Phase == contract.PhaseReserved:
+		m.hold(b.key(), clustercache.NewToCome(pods)) // again, where it was not sent the last time; the member is right about its place
 		return true, c.send(ctx, b, object, m, pods)
 	case answered && reservation.Status.Phase == contract.PhaseRefused:
 		c.put(b.key(), m, "its scheduler refuses the place: "+reservation.Status.Message)
@@ -172,8 +175,20 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 	return true, nil
 }
 
-// promised finds the member cluster that keeps the place of a job since before this program started, nil for none.
-func (c *controller) promised(b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) (*member, request) {
+// barred reports whether a job may not go to a member cluster.
+func (c *controller) barred(b *binding, name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cluster := c.clusters[name]
+	if cluster == nil {
+		return true
+	}
+	_, why := b.barred(cluster)
+	return why != ""
+}
+
+// promised finds the member cluster that keeps the place of a job since before this program started, as it shows it, nil for none.
+func (c *controller) promised(b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	incomplete := c.incomplete()
@@ -182,14 +197,14 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, pod
 		if reservation == nil || cluster == nil || reservation.Status.Phase != contract.PhaseReserved || reservation.Status.Epoch != reservation.Spec.Epoch {
 			continue
 		}
-		if _, why := b.barred(cluster); why != "" || !m.synced.Load() || incomplete[name] || generationOf(reservation) != object.GetGeneration() || m.hold(b.key(), clustercache.NewToCome(pods)) != "" {
+		if _, why := b.barred(cluster); why != "" || !m.synced.Load() || incomplete[name] || time.Now().Before(c.refusals[b.key()][name].until) {
 			continue
 		}
-		asked := request{cluster: name, epoch: reservation.Spec.Epoch, first: time.Now(), last: time.Now()}
-		c.asked[b.key()] = asked
-		return m, asked
+		if isFor(reservation, object) && m.hold(b.key(), clustercache.NewToCome(pods)) == "" {
+			return m
+		}
 	}
-	return nil, request{}
+	return nil
 }
 
 // tend keeps the place of a job that was sent for as long as it is on its way, and gives it back in all other clusters, and once it is
@@ -198,6 +213,11 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	to := b.Spec.Clusters[0].Name
 	c.drop(ctx, b.key(), to)
 	c.mu.Lock()
+	for name, other := range c.members { // it may be there by another decision than ours
+		if name != to {
+			other.release(b.key())
+		}
+	}
 	m, asked := c.members[to], c.asked[b.key()]
 	c.mu.Unlock()
 	if m == nil {
@@ -238,7 +258,7 @@ func (c *controller) drop(ctx context.Context, key, but string) {
 	c.mu.Lock()
 	var members []*member
 	for name, m := range c.members {
-		if name != but && m.reservation(key) != nil {
+		if name != but && m.reservation(key) != nil && c.ready(name) { // of another one its time will be over, and it may take long to say so
 			members = append(members, m)
 		}
 	}
@@ -248,6 +268,16 @@ func (c *controller) drop(ctx context.Context, key, but string) {
 			klog.FromContext(ctx).Error(err, "The place of a job is not given back", "binding", key, "cluster", m.name)
 		}
 	}
+}
+
+// ready reports whether the hub reaches a cluster; mu must be held.
+func (c *controller) ready(name string) bool {
+	cluster := c.clusters[name]
+	if cluster == nil {
+		return false
+	}
+	ready := cluster.Ready()
+	return ready != nil && ready.Status == metav1.ConditionTrue
 }
 
 // setReservation takes in a reservation of this fleet, by its binding.
@@ -268,6 +298,9 @@ func (m *member) removeReservation(object *unstructured.Unstructured) (binding s
 	m.asking.Lock()
 	defer m.asking.Unlock()
 	key := object.GetNamespace() + "/" + object.GetName()
+	if m.reservations[key] == nil {
+		return ""
+	}
 	delete(m.reservations, key)
 	return key
 }

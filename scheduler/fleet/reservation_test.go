@@ -1,0 +1,171 @@
+package fleet
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
+)
+
+const (
+	jobText = `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: a, namespace: default, uid: first, generation: 1},
+  spec: {pytorchReplicaSpecs: {Worker: {replicas: 1, template: {metadata: {labels: {gpu-topology: a, gpu-topology-replica: "1"}}, spec: {containers: [{name: pytorch, image: i, resources: {limits: {aliyun.com/gpu: "8"}}}]}}}}}}`
+	clusterText = `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "True"}], apiEnablements: [{groupVersion: kubeflow.org/v1, resources: [{kind: PyTorchJob}]}]}}`
+)
+
+func bindingText(spec string) string {
+	return `{apiVersion: work.karmada.io/v1alpha2, kind: ResourceBinding, metadata: {name: a, namespace: default, resourceVersion: "1"},
+  spec: {schedulerName: gpuplan-fleet-scheduler, resource: {apiVersion: kubeflow.org/v1, kind: PyTorchJob, namespace: default, name: a}, ` + spec + `}}`
+}
+
+// hubWorld is a controller of a hub with one member cluster, m, and one binding, a.
+type hubWorld struct {
+	*controller
+	m   *member
+	hub *fake.FakeDynamicClient
+}
+
+func newHubWorld(t *testing.T, placement string) *hubWorld {
+	t.Helper()
+	client, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"})
+	require.NoError(t, err)
+	b := object(t, bindingText("placement: "+placement))
+	kinds := map[schema.GroupVersionResource]string{bindings: "ResourceBindingList", gangreservation.Resource: "GangReservationList"}
+	hub := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, b)
+	client.Dynamic = hub
+	w := &hubWorld{controller: newController(t.Context(), client), m: newMember(t), hub: hub}
+	w.m.client = &kube.Client{Dynamic: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)}
+	w.m.synced.Store(true)
+	w.members["m"] = w.m
+	w.setCluster(t.Context(), object(t, clusterText))
+	w.setBinding(t.Context(), b)
+	return w
+}
+
+// kept has the member show that it keeps the place of a job.
+func (w *hubWorld) kept(t *testing.T, job *unstructured.Unstructured, epoch int64, expires time.Time) {
+	t.Helper()
+	until := metav1.NewTime(expires)
+	reservation := &contract.GangReservation{
+		TypeMeta:   metav1.TypeMeta{APIVersion: gangreservation.Resource.GroupVersion().String(), Kind: contract.GangReservationKind},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"},
+		Spec:       contract.GangReservationSpec{Job: manifest(job), Epoch: epoch, Seconds: 60},
+		Status:     contract.GangReservationStatus{Epoch: epoch, Phase: contract.PhaseReserved, Expires: &until},
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(reservation)
+	require.NoError(t, err)
+	w.m.setReservation(&unstructured.Unstructured{Object: object})
+	client := w.m.client.Dynamic.Resource(gangreservation.Resource).Namespace("default")
+	_ = client.Delete(t.Context(), "a", metav1.DeleteOptions{})
+	_, err = client.Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// sentTo is where the job was sent, "" for nowhere.
+func (w *hubWorld) sentTo(t *testing.T) string {
+	t.Helper()
+	o, err := w.hub.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	b, err := bindingOf(o)
+	require.NoError(t, err)
+	if len(b.Spec.Clusters) == 0 {
+		return ""
+	}
+	return b.Spec.Clusters[0].Name
+}
+
+// place is one decision about the job.
+func (w *hubWorld) decide(t *testing.T, o *unstructured.Unstructured) error {
+	t.Helper()
+	pods, err := job.Expected(o)
+	require.NoError(t, err)
+	return w.place(t.Context(), w.bindings["default/a"], o, pods)
+}
+
+func TestAJobThatIsSentWhereItsPlaceIsKept(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	require.NoError(t, w.decide(t, o))
+	require.EqualValues(t, 1, w.asked["default/a"].epoch)
+	assert.Empty(t, w.sentTo(t), "nothing is kept yet")
+	w.kept(t, o, 1, time.Now().Add(time.Minute))
+	require.NoError(t, w.decide(t, o))
+	assert.Equal(t, "m", w.sentTo(t))
+}
+
+// Between the question and the answer the policy, the cluster or the job may change.
+func TestAnAnswerThatComesTooLate(t *testing.T) {
+	for name, change := range map[string]func(*hubWorld, *unstructured.Unstructured){
+		"policy": func(w *hubWorld, _ *unstructured.Unstructured) {
+			w.setBinding(t.Context(), object(t, bindingText("placement: {clusterAffinity: {clusterNames: [other]}}")))
+		},
+		"cluster": func(w *hubWorld, _ *unstructured.Unstructured) {
+			w.setCluster(t.Context(), object(t, `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "False"}]}}`))
+		},
+		"job":                          func(_ *hubWorld, o *unstructured.Unstructured) { o.SetGeneration(2) },
+		"another job of the same name": func(_ *hubWorld, o *unstructured.Unstructured) { o.SetUID("second") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, o := newHubWorld(t, "{}"), object(t, jobText)
+			require.NoError(t, w.decide(t, o))
+			w.kept(t, o, 1, time.Now().Add(time.Minute))
+			change(w, o)
+			w.told["default/a"] = time.Now() // it is not told of that here
+			require.NoError(t, w.decide(t, o))
+			assert.Empty(t, w.sentTo(t))
+		})
+	}
+}
+
+// A place that was kept before this program started is asked for again: its time may be over, and nobody there to say so.
+func TestAPlaceThatWasKeptBefore(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	w.kept(t, o, 3, time.Now().Add(-time.Hour))
+	require.NoError(t, w.decide(t, o))
+	assert.Empty(t, w.sentTo(t))
+	require.EqualValues(t, 4, w.asked["default/a"].epoch)
+	w.put("default/a", w.m, "its scheduler does not answer")
+	w.told["default/a"] = time.Now()
+	require.NoError(t, w.decide(t, o))
+	assert.NotContains(t, w.asked, "default/a", "it is passed over")
+}
+
+// A job that could not be sent the first time is charged in the picture of its cluster when it is.
+func TestAJobThatIsSentAtTheSecondAttempt(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	require.NoError(t, w.decide(t, o))
+	w.kept(t, o, 1, time.Now().Add(time.Minute))
+	fails := true
+	w.hub.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		defer func() { fails = false }()
+		return fails, nil, errors.New("no answer")
+	})
+	require.Error(t, w.decide(t, o))
+	require.NoError(t, w.decide(t, o))
+	require.Equal(t, "m", w.sentTo(t))
+	_, why := w.m.offer(clustercache.NewToCome(gang(t, "other", 0, 8)))
+	assert.NotEmpty(t, why)
+}
+
+// A reservation that loses the label of the fleet is none of the fleet any more.
+func TestAReservationThatIsGivenAway(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	w.kept(t, o, 1, time.Now().Add(time.Minute))
+	reservation := object(t, `{metadata: {name: a, namespace: default}}`)
+	assert.Equal(t, "default/a", w.m.removeReservation(reservation))
+	assert.Empty(t, w.m.removeReservation(reservation), "nobody is told of what was none")
+}

@@ -52,6 +52,9 @@ func (c *bindingContent) queueable() bool {
 	return false
 }
 
+// sent reports whether the job has a cluster.
+func (c *bindingContent) sent() bool { return c != nil && len(c.Spec.Clusters) > 0 }
+
 // told is what the job's cluster says of it, nil for nothing yet.
 func (c *bindingContent) told() map[string]any {
 	for _, status := range c.Status.AggregatedStatus {
@@ -93,7 +96,9 @@ func (s *state) boundJob(object *unstructured.Unstructured, content *bindingCont
 		kind: binding(), object: object, namespace: object.GetNamespace(), name: object.GetName(), uid: object.GetUID(),
 		created: object.GetCreationTimestamp().Unix(), deleted: object.GetDeletionTimestamp() != nil, content: content,
 	}
-	j.suspended, _, _ = unstructured.NestedBool(object.Object, j.kind.suspend...)
+	if !content.sent() { // what is in a cluster runs there, whoever holds its binding
+		j.suspended, _, _ = unstructured.NestedBool(object.Object, j.kind.suspend...)
+	}
 	j.wanted = j.suspended // whoever holds a binding asks for the queue
 	described := s.described[content.Spec.Resource.UID]
 	if described == nil {

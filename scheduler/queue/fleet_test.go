@@ -103,3 +103,31 @@ func TestQueueOfAFleet(t *testing.T) {
 	s.removeDescribed("c")
 	assert.EqualValues(t, 1000, s.jobs["binding-c"].charge["cpu"], "its binding will go, too")
 }
+
+// Who holds the binding of a job that has a cluster stops nothing there: the job counts, and others wait for it.
+func TestABindingThatIsHeldAgain(t *testing.T) {
+	for _, phase := range []contract.QueueUnitPhase{contract.UnitDequeued, contract.UnitRunning, contract.UnitEnqueued, contract.UnitBackoff} {
+		s := world(t)
+		for i, name := range []string{"a", "b"} {
+			o, err := toObject(object(name, func(j *batchv1.Job) { released(j); j.ResourceVersion = fmt.Sprint(6 + i) }))
+			require.NoError(t, err)
+			require.NoError(t, s.describeBound(kinds()[2], o, 0))
+			u := &contract.QueueUnit{Spec: contract.QueueUnitSpec{ConsumerRef: corev1.ObjectReference{UID: types.UID("binding-" + name)}}}
+			if u.Status = (contract.QueueUnitStatus{Phase: contract.UnitEnqueued}); name == "a" {
+				u.Status = contract.QueueUnitStatus{Phase: phase, Attempts: 1}
+			}
+			unit, err := toObject(u)
+			require.NoError(t, err)
+			unit.SetNamespace("team")
+			unit.SetName(name)
+			unit.SetUID(types.UID("unit-" + name))
+			unit.SetResourceVersion(fmt.Sprint(10 + i))
+			require.NoError(t, s.setUnit(unit))
+		}
+		require.NoError(t, s.setBinding(bindingTo(t, "a", 20, "suspension: {scheduling: true}, clusters: [{name: m}]", "")))
+		require.NoError(t, s.setBinding(bindingTo(t, "b", 21, "suspension: {scheduling: true}", "")))
+		p := s.plan(timing{}, now, nil)
+		assert.Empty(t, p.start, "%s: max-jobs is 1", phase)
+		assert.Empty(t, p.suspend, phase)
+	}
+}

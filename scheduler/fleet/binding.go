@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -100,6 +101,12 @@ func (b *binding) ours() bool {
 }
 
 func (b *binding) key() string { return b.Namespace + "/" + b.Name }
+
+// older reports whether the binding is as another one of it was once.
+func (b *binding) older(known *binding) bool {
+	order, err := resourceversion.CompareResourceVersion(b.ResourceVersion, known.ResourceVersion)
+	return err == nil && order < 0 && b.UID == known.UID
+}
 
 // kind is that of the job.
 func (b *binding) kind() schema.GroupVersionKind {

@@ -52,10 +52,11 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 	if err != nil {
 		return fmt.Errorf("encode the patch of binding %s: %w", b.key(), err)
 	}
-	_, err = c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
+	written, err := c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
 	if err != nil {
 		return fmt.Errorf("send %s %s/%s to cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, cluster, err)
 	}
+	c.wrote(written) // else it is sent once more, and fails
 	text := result(cluster, pods)
 	for _, about := range []*unstructured.Unstructured{b.object, object} {
 		c.events.Event(about, corev1.EventTypeNormal, eventSucceeded, text)

@@ -135,8 +135,24 @@ func (c *controller) setBinding(ctx context.Context, object *unstructured.Unstru
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bindings[b.key()] = b
-	c.work.Add(b.key())
+	if before := c.bindings[b.key()]; before == nil || !b.older(before) {
+		c.bindings[b.key()] = b
+		c.work.Add(b.key())
+	}
+}
+
+// wrote takes in a binding as it was written, unless it has gone meanwhile: a watch shows it later.
+func (c *controller) wrote(object *unstructured.Unstructured) {
+	b, err := bindingOf(object)
+	if err != nil {
+		return // it is told of that when the watch shows it
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before := c.bindings[b.key()]; before != nil && before.UID == b.UID && !b.older(before) {
+		c.bindings[b.key()] = b
+		c.work.Add(b.key())
+	}
 }
 
 func (c *controller) removeBinding(object *unstructured.Unstructured) {
@@ -212,6 +228,12 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	case err != nil:
 		return c.refuse(ctx, b, object, reasonUnreadable, fmt.Sprintf("what the job runs cannot be read: %s", err))
 	}
+	c.mu.Lock()
+	if c.sent[b.key()] { // and is in no cluster any more
+		delete(c.sent, b.key())
+		delete(c.asked, b.key())
+	}
+	c.mu.Unlock()
 	return c.place(ctx, b, object, pods)
 }
 

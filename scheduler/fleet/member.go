@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,4 +153,9 @@ func (m *member) bound(gangs clustercache.ToCome) bool {
 		}
 	}
 	return true
+}
+
+// has reports whether the member shows pods of a gang of a job.
+func (m *member) has(gangs clustercache.ToCome) bool {
+	return slices.ContainsFunc(gangs.Keys(), m.state.HasPods)
 }

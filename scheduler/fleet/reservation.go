@@ -208,7 +208,7 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, pod
 }
 
 // tend keeps the place of a job that was sent for as long as it is on its way, and gives it back in all other clusters, and once it is
-// not needed any more.
+// not needed any more. One whose pods have not come by then is not charged any more either.
 func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod, finished bool) {
 	to := b.Spec.Clusters[0].Name
 	c.drop(ctx, b.key(), to)
@@ -223,34 +223,40 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	if m == nil {
 		return
 	}
-	reservation, now := m.reservation(b.key()), time.Now()
-	switch {
-	case reservation == nil:
-		return
-	case finished || m.bound(clustercache.NewToCome(pods)):
+	if finished || m.bound(clustercache.NewToCome(pods)) {
 		c.drop(ctx, b.key(), "")
 		c.mu.Lock()
 		delete(c.asked, b.key())
 		c.mu.Unlock()
 		return
-	case asked.cluster == "": // since before this program started
+	}
+	reservation, now := m.reservation(b.key()), time.Now()
+	if asked.cluster != to { // since before this program started, or nobody was asked
 		asked = request{cluster: to, first: now}
-	case reservation.Status.Phase == contract.PhaseTaken, now.Sub(asked.first) > patience:
+	}
+	left := patience - now.Sub(asked.first)
+	if left <= 0 {
+		if !m.has(clustercache.NewToCome(pods)) { // it is suspended, or refused there, and nobody keeps its place any more
+			m.release(b.key())
+		}
 		return
 	}
-	if now.Sub(asked.last) >= renewAfter {
-		epoch, _, err := m.reserve(ctx, b.key(), c.id, object)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "The place of a job that was sent is not kept for longer", "binding", b.key(), "cluster", to)
-		} else {
-			asked.epoch = epoch
+	if reservation != nil && reservation.Status.Phase != contract.PhaseTaken {
+		left = min(left, renewAfter)
+		if now.Sub(asked.last) >= renewAfter {
+			epoch, _, err := m.reserve(ctx, b.key(), c.id, object)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "The place of a job that was sent is not kept for longer", "binding", b.key(), "cluster", to)
+			} else {
+				asked.epoch = epoch
+			}
+			asked.last = now
 		}
-		asked.last = now
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked[b.key()] = asked
-	c.work.AddAfter(b.key(), renewAfter)
+	c.work.AddAfter(b.key(), left)
 }
 
 // drop gives the places of a job back that member clusters keep for it, but for one cluster, "" for none.

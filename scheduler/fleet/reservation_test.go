@@ -169,3 +169,25 @@ func TestAReservationThatIsGivenAway(t *testing.T) {
 	assert.Equal(t, "default/a", w.m.removeReservation(reservation))
 	assert.Empty(t, w.m.removeReservation(reservation), "nobody is told of what was none")
 }
+
+// A job whose pods do not come has its place in the picture of its cluster for as long as it is kept there.
+func TestAJobThatDoesNotCome(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	require.NoError(t, w.decide(t, o))
+	w.kept(t, o, 1, time.Now().Add(time.Minute))
+	require.NoError(t, w.decide(t, o))
+	pods, err := job.Expected(o)
+	require.NoError(t, err)
+	offered := func() string {
+		_, why := w.m.offer(clustercache.NewToCome(gang(t, "other", 0, 8)))
+		return why
+	}
+	require.Equal(t, "m", w.bindings["default/a"].Spec.Clusters[0].Name, "known before a watch shows it")
+	w.tend(t.Context(), w.bindings["default/a"], o, pods, false)
+	assert.NotEmpty(t, offered())
+	asked := w.asked["default/a"]
+	asked.first = time.Now().Add(-patience)
+	w.asked["default/a"] = asked
+	w.tend(t.Context(), w.bindings["default/a"], o, pods, false)
+	assert.Empty(t, offered())
+}

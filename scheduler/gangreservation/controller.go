@@ -52,8 +52,10 @@ type Controller struct {
 	mu      sync.Mutex
 	objects map[types.NamespacedName]*contract.GangReservation
 
-	// held are the gangs, by key, for which places are kept, by reservation. Only one goroutine uses it.
-	held map[types.NamespacedName][]string
+	// held are the gangs, by key, for which places are kept, by reservation, ended when one was told that nothing is. Only one
+	// goroutine uses them.
+	held  map[types.NamespacedName][]string
+	ended map[types.NamespacedName]time.Time
 }
 
 // Follow begins to follow reservations, until ctx ends. Nothing is held before [Controller.Restore].
@@ -72,7 +74,7 @@ func newController(c *clustercache.Cache, client dynamic.Interface) *Controller 
 	return &Controller{
 		cache: c, client: client, now: time.Now,
 		work:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, 10*time.Second)),
-		objects: map[types.NamespacedName]*contract.GangReservation{}, held: map[types.NamespacedName][]string{},
+		objects: map[types.NamespacedName]*contract.GangReservation{}, held: map[types.NamespacedName][]string{}, ended: map[types.NamespacedName]time.Time{},
 	}
 }
 
@@ -184,6 +186,7 @@ func (r *Controller) reconcile(ctx context.Context, key types.NamespacedName) er
 	r.mu.Unlock()
 	if reservation == nil || reservation.DeletionTimestamp != nil {
 		r.release(key)
+		delete(r.ended, key)
 		return nil
 	}
 	status := &reservation.Status
@@ -224,6 +227,9 @@ func (r *Controller) answer(ctx context.Context, reservation *contract.GangReser
 		r.held[keyOf(reservation)] = names(gangs)
 		expires := metav1.NewTime(r.now().Add(time.Duration(reservation.Spec.Seconds) * time.Second).Truncate(time.Second))
 		status.Expires, status.Gangs = &expires, gangs
+	}
+	if status.Phase != contract.PhaseReserved {
+		r.ended[keyOf(reservation)] = r.now()
 	}
 	err := r.write(ctx, reservation, status)
 	if err != nil && !r.lives(reservation) {
@@ -283,6 +289,9 @@ func (r *Controller) clean(ctx context.Context, reservation *contract.GangReserv
 	since := reservation.CreationTimestamp.Time
 	if expires := reservation.Status.Expires; expires != nil {
 		since = expires.Time
+	}
+	if ended := r.ended[keyOf(reservation)]; ended.After(since) { // who asks again with an old object wants to know the answer
+		since = ended
 	}
 	if left := since.Add(keptFor).Sub(r.now()); left > 0 {
 		r.work.AddAfter(keyOf(reservation), left)

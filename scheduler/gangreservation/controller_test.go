@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -161,4 +162,20 @@ func TestReservationThatIsShownLate(t *testing.T) {
 	w.remove(stale)
 	require.NoError(t, w.reconcile(t.Context(), key))
 	assert.False(t, w.cache.Granted("ns/gang"))
+}
+
+// An answer stays for a while, however old the object is that asks.
+func TestAnswerToAnOldReservation(t *testing.T) {
+	w := newWorld(t)
+	w.ask("r", "one", 1, jobOf("gang", 9))
+	require.Equal(t, contract.PhaseRefused, w.decide("r").Phase)
+	w.decide("r") // it is there still
+	w.now = func() time.Time { return time.Now().Add(keptFor + time.Minute) }
+	key := types.NamespacedName{Namespace: "ns", Name: "r"}
+	require.NoError(t, w.reconcile(t.Context(), key))
+	_, err := w.client().Resource(Resource).Namespace("ns").Get(t.Context(), "r", metav1.GetOptions{})
+	assert.True(t, apierrors.IsNotFound(err))
+	w.remove(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "r", "namespace": "ns"}}})
+	require.NoError(t, w.reconcile(t.Context(), key))
+	assert.Empty(t, w.ended)
 }

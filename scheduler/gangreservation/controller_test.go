@@ -69,7 +69,7 @@ func jobOf(name string, gpus int) map[string]any {
 	}
 }
 
-// ask makes a reservation anew, or changes it, and has it told; the status is what was written last, unless the reservation is new.
+// ask makes a reservation, or changes it, and has it told; the status is what was written last, unless the reservation is new.
 func (w *world) ask(name, uid string, epoch int64, job map[string]any) *unstructured.Unstructured {
 	w.Helper()
 	w.version++

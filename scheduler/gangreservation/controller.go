@@ -123,6 +123,16 @@ func (r *Controller) Restore(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), r.synced) {
 		return fmt.Errorf("wait for the reservations: %w", context.Cause(ctx))
 	}
+	// The watch may lag behind what a predecessor has promised last.
+	list, err := r.client.Resource(Resource).List(ctx, metav1.ListOptions{})
+	switch {
+	case err == nil:
+		for i := range list.Items {
+			r.set(&list.Items[i])
+		}
+	case !apierrors.IsNotFound(err):
+		klog.FromContext(ctx).Error(err, "Cannot list the reservations: those are held of which the watch tells")
+	}
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.objects))
 	r.mu.Unlock()

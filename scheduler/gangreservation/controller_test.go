@@ -179,3 +179,18 @@ func TestAnswerToAnOldReservation(t *testing.T) {
 	require.NoError(t, w.reconcile(t.Context(), key))
 	assert.Empty(t, w.ended)
 }
+
+// What a predecessor has promised is held before a watch shows it.
+func TestPromiseOfAPredecessor(t *testing.T) {
+	w := newWorld(t)
+	before := w.ask("r", "one", 1, jobOf("gang", 8))
+	require.Equal(t, contract.PhaseReserved, w.decide("r").Phase)
+
+	next := newWorld(t)
+	next.Controller.client = w.client()
+	next.synced = func() bool { return true }
+	next.set(before)
+	require.NoError(t, next.Restore(t.Context()))
+	assert.True(t, next.cache.Granted("ns/gang"))
+	assert.Equal(t, contract.PhaseReserved, next.decide("r").Phase)
+}

@@ -55,7 +55,7 @@ func (t ToCome) Keys() []string {
 // Grant keeps places for gangs that are still to come, all or none of them, as they are planned now beside all that
 // has a place or is promised one: nobody is evicted. A gang that was granted a place before keeps it while it can. One whose pods
 // are there by now keeps what it has, and gets nothing else, since it asks for a place itself. planned are the places
-// that gangs must have, by key; one that cannot have them gets none. why says what stops it; the places are kept until
+// that gangs were promised before, by key, also where their pods have come since; one that cannot have them gets none. why says what stops it; the places are kept until
 // [Cache.Revoke], or until the gang takes them.
 func (c *Cache) Grant(gangs ToCome, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string) {
 	granted, why, givenBack := c.grant(gangs, planned)
@@ -134,8 +134,11 @@ func (c *Cache) grant(gangs ToCome, planned map[string][]contract.PlannedNode) (
 			state, _ := c.state.Gang(gang.key)
 			if held := view.ReservationOf(state.Gang.ID); held != nil && held.Granted {
 				granted = append(granted, contract.GrantedGang{Name: gang.key, Nodes: c.plannedNodes(held.Placement)})
+				continue
 			}
-			continue
+			if planned[gang.key] == nil || state.Running > 0 {
+				continue
+			}
 		}
 		toCome = append(toCome, gang.key)
 		place, failed := c.findGrant(view, gang, planned[gang.key])

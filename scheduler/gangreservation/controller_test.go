@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
@@ -193,4 +194,34 @@ func TestPromiseOfAPredecessor(t *testing.T) {
 	require.NoError(t, next.Restore(t.Context()))
 	assert.True(t, next.cache.Granted("ns/gang"))
 	assert.Equal(t, contract.PhaseReserved, next.decide("r").Phase)
+}
+
+// The pods of a gang may come while no scheduler runs: the next one keeps what they were promised from those before them.
+func TestPromiseToAGangThatCameMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.ask("r", "one", 1, jobOf("gang", 8))
+	require.Equal(t, contract.PhaseReserved, w.decide("r").Phase)
+
+	next := newWorld(t)
+	next.Controller.client = w.client()
+	next.synced = func() bool { return true }
+	arrive := func(name string) {
+		pods, err := job.Expected(&unstructured.Unstructured{Object: jobOf(name, 8)})
+		require.NoError(t, err)
+		for _, pod := range pods {
+			pod.UID = types.UID(pod.Name)
+			next.cache.SetPod(pod)
+		}
+	}
+	arrive("gang")
+	arrive("other")
+	require.NoError(t, next.Restore(t.Context()))
+	decide := func(name string) int {
+		d, _, err := next.cache.Decide("ns/"+name, clustercache.Limits{}, func(*clustercache.Decision) bool { return true })
+		require.NoError(t, err)
+		return len(d.Assumed)
+	}
+	assert.Zero(t, decide("other"))
+	assert.Equal(t, 1, decide("gang"))
+	assert.False(t, next.cache.Granted("ns/gang"))
 }

@@ -168,13 +168,21 @@ func (c *Cache) decide(key string, limits Limits, approve func(*Decision) bool) 
 			return d, true, fmt.Errorf("gang %s: %w", key, err)
 		}
 	}
-	if held, ok := c.state.View.Reservation(d.Gang.ID); ok {
+	var rest []placement.Assignment
+	held, ok := c.state.View.Reservation(d.Gang.ID)
+	promised := held
+	if ok {
+		rest = leftOf(&held, &d)
 		if !held.Evicts { // the place may be another one than the gang has waited for
 			held = placement.Reservation{Gang: d.Gang, Placement: *d.Result.Placement, Granted: held.Granted, NotAsPlanned: d.Result.Verdict.NotAsPlanned}
 		}
 		d.Taken = &held
 	}
 	d.Lifted = c.state.View.Release(d.Gang.ID)
+	if len(rest) > 0 {
+		promised.Placement.Assignments = rest
+		d.Lifted = c.state.View.AddReservation(promised)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held = c.state.View.Held()
@@ -182,6 +190,24 @@ func (c *Cache) decide(key string, limits Limits, approve func(*Decision) bool) 
 		c.state.Assume(p, &d.Assumed[i].Record)
 	}
 	return d, true, nil
+}
+
+// leftOf are the places that a gang was granted and does not take yet, since not all of its members are there: one with a
+// minimum starts before. Members that nobody knew by their names take what there is.
+func leftOf(held *placement.Reservation, d *Decision) (left []placement.Assignment) {
+	if !held.Granted {
+		return nil
+	}
+	there := map[string]bool{}
+	for _, a := range slices.Concat(d.Gang.Running, d.Result.Placement.Assignments) {
+		there[a.Member] = true
+	}
+	for _, a := range d.Result.Placement.Assignments {
+		if !slices.ContainsFunc(held.Placement.Assignments, func(h placement.Assignment) bool { return h.Member == a.Member }) {
+			return nil
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(held.Placement.Assignments), func(h placement.Assignment) bool { return there[h.Member] })
 }
 
 // Restore keeps the place again that a gang has given back, unless the gang has gone. Members that

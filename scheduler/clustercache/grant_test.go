@@ -98,3 +98,59 @@ func TestPlacesThatWerePromised(t *testing.T) {
 	assert.Contains(t, why, "cannot be had")
 	assert.False(t, c.Granted("ns/job"))
 }
+
+// A gang that starts with its minimum has the places of the others still, which come later.
+func TestPlacesOfMembersThatComeLater(t *testing.T) {
+	c := newCache(t, "a")
+	pods := make([]*corev1.Pod, 4)
+	for i := range pods {
+		pods[i] = podtest.New(fmt.Sprintf("gang-worker-%d", i), podtest.Worker(i), podtest.Asks(contract.ResourceTopologyGPU, 2),
+			podtest.Label(contract.LightGangLabel, "gang"), podtest.Label(contract.LightGangMinLabel, "2"))
+	}
+	granted, why := c.Grant(NewToCome(pods), nil)
+	require.Empty(t, why)
+	other := gangOf("other", 1, 2)[0]
+	at := map[string][]int{}
+	take := func(pods ...*corev1.Pod) {
+		t.Helper()
+		for _, pod := range pods {
+			c.SetPod(pod)
+		}
+		d, _, err := c.Decide("ns/gang", Limits{}, accept)
+		require.NoError(t, err)
+		require.Len(t, d.Assumed, len(pods))
+		for _, a := range d.Assumed {
+			at[a.Member] = a.Record.GPUs
+		}
+	}
+	take(pods[0], pods[1])
+	c.SetPod(other)
+	d, _, err := c.Decide("ns/other", Limits{}, accept)
+	require.NoError(t, err)
+	assert.Empty(t, d.Assumed, "the others are promised theirs")
+	take(pods[3])
+	assert.True(t, c.Granted("ns/gang"))
+	again, why := c.Grant(NewToCome(pods), nil)
+	require.Empty(t, why)
+	require.Len(t, again, 1)
+	assert.Equal(t, map[string][]int{"worker-2": granted[0].Nodes[0].Members["worker-2"]}, again[0].Nodes[0].Members)
+	take(pods[2])
+	assert.Equal(t, granted[0].Nodes[0].Members, at)
+	assert.False(t, c.Granted("ns/gang"))
+}
+
+// Whose members nobody knew by name before takes a place, and nothing is left of what was kept for it.
+func TestPlaceOfMembersOfOtherNames(t *testing.T) {
+	c := newCache(t, "a")
+	pods := gangOf("gang", 2, 4)
+	_, why := c.Grant(NewToCome(pods), nil)
+	require.Empty(t, why)
+	for i := range pods {
+		c.SetPod(podtest.New(fmt.Sprintf("gang-worker-%d", 7+i), podtest.Worker(7+i), podtest.Asks(contract.ResourceTopologyGPU, 4),
+			podtest.Label(contract.TopologyGroupLabel, "gang"), podtest.Label(contract.TopologyReplicasLabel, "2")))
+	}
+	d, _, err := c.Decide("ns/gang", Limits{}, accept)
+	require.NoError(t, err)
+	assert.Len(t, d.Assumed, 2)
+	assert.False(t, c.Granted("ns/gang"))
+}

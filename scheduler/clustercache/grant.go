@@ -52,6 +52,16 @@ func (t ToCome) Keys() []string {
 	return keys
 }
 
+// Count is how many pods a gang has once all are there, by its key.
+func (t ToCome) Count(key string) (members int) {
+	for _, gang := range t {
+		if gang.key == key {
+			members += len(gang.members)
+		}
+	}
+	return members
+}
+
 // Grant keeps places for gangs that are still to come, all or none of them, as they are planned now beside all that
 // has a place or is promised one: nobody is evicted. A gang that was granted a place before keeps it while it can. One whose pods
 // are there by now keeps what it has, and gets nothing else, since it asks for a place itself. planned are the places

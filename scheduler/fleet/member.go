@@ -145,10 +145,20 @@ func (m *member) settle() {
 	}
 }
 
-// bound reports whether the member shows pods of each gang of a job bound: a gang is bound whole.
+// bound reports whether the member shows pods of each gang of a job bound: all that it needs are bound at once.
 func (m *member) bound(gangs clustercache.ToCome) bool {
 	for _, key := range gangs.Keys() {
 		if gang, ok := m.state.Gang(key); !ok || gang.Running == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// whole reports whether the member shows all pods of a job bound: gangs with a minimum are bound before.
+func (m *member) whole(gangs clustercache.ToCome) bool {
+	for _, key := range gangs.Keys() {
+		if gang, ok := m.state.Gang(key); !ok || gang.Running < gangs.Count(key) {
 			return false
 		}
 	}

@@ -223,7 +223,7 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	if m == nil {
 		return
 	}
-	if finished || m.bound(clustercache.NewToCome(pods)) {
+	if finished || m.whole(clustercache.NewToCome(pods)) {
 		c.drop(ctx, b.key(), "")
 		c.mu.Lock()
 		delete(c.asked, b.key())

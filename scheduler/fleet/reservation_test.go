@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
@@ -190,4 +192,26 @@ func TestAJobThatDoesNotCome(t *testing.T) {
 	w.asked["default/a"] = asked
 	w.tend(t.Context(), w.bindings["default/a"], o, pods, false)
 	assert.Empty(t, offered())
+}
+
+// The places of a gang are kept until all of its members are bound, also where it starts with fewer.
+func TestPlacesOfAnElasticGang(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, strings.NewReplacer("replicas: 1", "replicas: 2", `gpu-topology: a, gpu-topology-replica: "1"`, `pod-group.scheduling.sigs.k8s.io/name: a, pod-group.scheduling.sigs.k8s.io/min-available: "1"`, `gpu: "8"`, `gpu: "1"`).Replace(jobText))
+	require.NoError(t, w.decide(t, o))
+	w.kept(t, o, 1, time.Now().Add(time.Minute))
+	require.NoError(t, w.decide(t, o))
+	pods, err := job.Expected(o)
+	require.NoError(t, err)
+	there := func() bool {
+		_, err := w.m.dynamic.Resource(gangreservation.Resource).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+		return err == nil
+	}
+	for i, pod := range pods {
+		record, err := contract.Allocation{Node: "n", GPUs: []int{i}}.Annotations()
+		require.NoError(t, err)
+		pod.UID, pod.Spec.NodeName, pod.Annotations = types.UID(pod.Name), "n", record
+		w.m.state.SetPod(pod)
+		w.tend(t.Context(), w.bindings["default/a"], o, pods, false)
+		assert.Equal(t, i == 0, there())
+	}
 }

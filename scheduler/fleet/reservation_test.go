@@ -203,7 +203,7 @@ func TestPlacesOfAnElasticGang(t *testing.T) {
 	pods, err := job.Expected(o)
 	require.NoError(t, err)
 	there := func() bool {
-		_, err := w.m.dynamic.Resource(gangreservation.Resource).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+		_, err := w.m.client.Dynamic.Resource(gangreservation.Resource).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
 		return err == nil
 	}
 	for i, pod := range pods {

@@ -1,7 +1,6 @@
 package nodepool_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -440,7 +439,9 @@ func TestPoolOfAClusterThatIsNotFound(t *testing.T) {
 	name := filepath.Join(cli.Dir, "terraform.tfstate")
 	state, err := os.ReadFile(name)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(name, bytes.ReplaceAll(state, []byte(`"id": "`+acctest.ClusterID+"/"), []byte(`"id": "c-elsewhere/`)), 0o600))
+	elsewhere := regexp.MustCompile(`("id": *")`+acctest.ClusterID+"/").ReplaceAll(state, []byte("${1}c-elsewhere/")) // OpenTofu writes no spaces
+	require.NotEqual(t, string(state), string(elsewhere))
+	require.NoError(t, os.WriteFile(name, elsewhere, 0o600))
 	said, _ := cli.Run("plan")
 	assert.Contains(t, acctest.Unwrapped(said), "Node pool v100 counts as gone: it is one of cluster c-elsewhere, which region cn-hangzhou does not have, "+
 		"and the provider is configured for cluster "+acctest.ClusterID+" (cluster_id). Where that cluster is in another region, do not apply")

@@ -59,6 +59,12 @@ func FleetClusterOf(object *unstructured.Unstructured) (*FleetCluster, error) {
 	return c, nil
 }
 
+// Reached reports whether the hub reaches the cluster, and finds it healthy.
+func (c *FleetCluster) Reached() bool {
+	ready := c.Ready()
+	return ready != nil && ready.Status == metav1.ConditionTrue
+}
+
 // Ready is the condition that says whether the hub reaches the cluster, nil where it has not looked yet.
 func (c *FleetCluster) Ready() *metav1.Condition {
 	return meta.FindStatusCondition(c.Status.Conditions, "Ready")

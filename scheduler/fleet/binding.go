@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -100,13 +99,10 @@ func (b *binding) ours() bool {
 	return b.Spec.SchedulerName == contract.FleetSchedulerName && b.Spec.Placement != nil && b.DeletionTimestamp == nil
 }
 
-func (b *binding) key() string { return b.Namespace + "/" + b.Name }
+func (b *binding) key() string { return keyOf(b) }
 
-// older reports whether the binding is as another one of it was once.
-func (b *binding) older(known *binding) bool {
-	order, err := resourceversion.CompareResourceVersion(b.ResourceVersion, known.ResourceVersion)
-	return err == nil && order < 0 && b.UID == known.UID
-}
+// keyOf is that of a binding, and of what is made for it.
+func keyOf(object metav1.Object) string { return object.GetNamespace() + "/" + object.GetName() }
 
 // kind is that of the job.
 func (b *binding) kind() schema.GroupVersionKind {
@@ -147,10 +143,10 @@ func (b *binding) excluded(c *contract.FleetCluster) string {
 			served = served || enabled.GroupVersion == b.Spec.Resource.APIVersion && resource.Kind == kind.Kind
 		}
 	}
-	switch ready := c.Ready(); {
+	switch {
 	case c.DeletionTimestamp != nil:
 		return "it is being removed from the fleet"
-	case ready == nil || ready.Status != metav1.ConditionTrue:
+	case !c.Reached():
 		return "it is not ready"
 	case !served:
 		return fmt.Sprintf("it does not serve %s of %s", kind.Kind, b.Spec.Resource.APIVersion)

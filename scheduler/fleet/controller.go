@@ -135,7 +135,7 @@ func (c *controller) setBinding(ctx context.Context, object *unstructured.Unstru
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if before := c.bindings[b.key()]; before == nil || !b.older(before) {
+	if before := c.bindings[b.key()]; before == nil || !follow.Older(b, before) {
 		c.bindings[b.key()] = b
 		c.work.Add(b.key())
 	}
@@ -149,25 +149,22 @@ func (c *controller) wrote(object *unstructured.Unstructured) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if before := c.bindings[b.key()]; before != nil && before.UID == b.UID && !b.older(before) {
+	if before := c.bindings[b.key()]; before != nil && before.UID == b.UID && !follow.Older(b, before) {
 		c.bindings[b.key()] = b
 		c.work.Add(b.key())
 	}
 }
 
 func (c *controller) removeBinding(object *unstructured.Unstructured) {
-	key := object.GetNamespace() + "/" + object.GetName()
+	key := keyOf(object)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.bindings, key)
 	delete(c.waiting, key)
 	delete(c.sent, key)
 	delete(c.told, key)
-	delete(c.asked, key)
 	delete(c.refusals, key)
-	for _, m := range c.members {
-		m.release(key)
-	}
+	c.abandon(key)
 	c.work.Add(key)
 }
 
@@ -240,12 +237,17 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 // yield gives up what was found for a job that is held again.
 func (c *controller) yield(ctx context.Context, key string) {
 	c.mu.Lock()
+	c.abandon(key)
+	c.mu.Unlock()
+	c.drop(ctx, key, "")
+}
+
+// abandon forgets what members were asked for a job, and where it is charged; mu must be held.
+func (c *controller) abandon(key string) {
 	delete(c.asked, key)
 	for _, m := range c.members {
 		m.release(key)
 	}
-	c.mu.Unlock()
-	c.drop(ctx, key, "")
 }
 
 // keep says of a job that was sent that it was, and charges its place, also where it was sent before this program started, until its
@@ -258,6 +260,7 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 	}
 	status, err := job.StatusOf(object)
 	finished := err == nil && status.Finished()
+	gangs := clustercache.NewToCome(pods)
 	c.mu.Lock()
 	m, seen := c.members[b.Spec.Clusters[0].Name], c.sent[b.key()]
 	c.mu.Unlock()
@@ -270,10 +273,10 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 		c.waiting[b.key()] = true
 		c.mu.Unlock()
 		return nil
-	case !m.bound(clustercache.NewToCome(pods)):
-		m.hold(b.key(), clustercache.NewToCome(pods)) // where it has no place any more there is nothing to hold
+	case !m.bound(gangs):
+		m.hold(b.key(), gangs) // where it has no place any more there is nothing to hold
 	}
-	c.tend(ctx, b, object, pods, finished)
+	c.tend(ctx, b, object, gangs, finished)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent[b.key()] = true
@@ -293,7 +296,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 		c.work.AddAfter(b.key(), leavesAgain)
 		return c.refuse(ctx, b, object, reasonNoCluster, "the job waits until it is gone from where it was: "+why)
 	}
-	if decided, err := c.hear(ctx, b, object, pods); decided || err != nil {
+	if decided, err := c.hear(ctx, b, object, pods, gangs); decided || err != nil {
 		return err
 	}
 	c.mu.Lock()

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
@@ -49,8 +47,7 @@ func (b *binding) evictedFrom(cluster string) bool {
 
 // leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
 func (m *member) leaving(ctx context.Context, b *binding, gangs clustercache.ToCome, cluster *contract.FleetCluster, was bool) string {
-	ready := cluster.Ready()
-	if m == nil || !m.synced.Load() || ready == nil || ready.Status != metav1.ConditionTrue {
+	if m == nil || !m.synced.Load() || !cluster.Reached() {
 		if was {
 			return "the job was there, and the cluster cannot be asked whether it runs there still; remove the cluster from the fleet if it is lost"
 		}

@@ -131,13 +131,13 @@ func (c *controller) refused(key, cluster string) string {
 
 // hear acts on the answer of the member cluster that was asked to keep the place of a job; decided is false when the job has to be
 // placed again.
-func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) (decided bool, err error) {
+func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod, gangs clustercache.ToCome) (decided bool, err error) {
 	c.mu.Lock()
 	asked, waits := c.asked[b.key()]
 	m := c.members[asked.cluster]
 	c.mu.Unlock()
 	if !waits {
-		if m = c.promised(b, object, pods); m == nil {
+		if m = c.promised(b, object, gangs); m == nil {
 			return false, nil
 		}
 		return true, c.ask(ctx, b, object, m, pods) // its scheduler may have ended since
@@ -148,19 +148,14 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 	}
 	answered := reservation != nil && reservation.Status.Epoch >= asked.epoch
 	switch {
-	case m == nil: // it has left the fleet, or is reached in another way by now
+	case m == nil, // it has left the fleet, or is reached in another way by now
+		c.barred(b, m.name), answered && !isFor(reservation, object): // the policy or the cluster has changed, or the job
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.asked, b.key())
-		return false, nil
-	case c.barred(b, m.name), answered && !isFor(reservation, object): // the policy or the cluster has changed, or the job
-		m.release(b.key())
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.asked, b.key())
+		c.abandon(b.key())
 		return false, nil
 	case answered && reservation.Status.Phase == contract.PhaseReserved:
-		m.hold(b.key(), clustercache.NewToCome(pods)) // again, where it was not sent the last time; the member is right about its place
+		m.hold(b.key(), gangs) // again, where it was not sent the last time; the member is right about its place
 		return true, c.send(ctx, b, object, m, pods)
 	case answered && reservation.Status.Phase == contract.PhaseRefused:
 		c.put(b.key(), m, "its scheduler refuses the place: "+reservation.Status.Message)
@@ -188,7 +183,7 @@ func (c *controller) barred(b *binding, name string) bool {
 }
 
 // promised finds the member cluster that keeps the place of a job since before this program started, as it shows it, nil for none.
-func (c *controller) promised(b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) *member {
+func (c *controller) promised(b *binding, object *unstructured.Unstructured, gangs clustercache.ToCome) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	incomplete := c.incomplete()
@@ -200,7 +195,7 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, pod
 		if _, why := b.barred(cluster); why != "" || !m.synced.Load() || incomplete[name] || time.Now().Before(c.refusals[b.key()][name].until) {
 			continue
 		}
-		if isFor(reservation, object) && m.hold(b.key(), clustercache.NewToCome(pods)) == "" {
+		if isFor(reservation, object) && m.hold(b.key(), gangs) == "" {
 			return m
 		}
 	}
@@ -209,7 +204,7 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, pod
 
 // tend keeps the place of a job that was sent for as long as it is on its way, and gives it back in all other clusters, and once it is
 // not needed any more. One whose pods have not come by then is not charged any more either.
-func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod, finished bool) {
+func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs clustercache.ToCome, finished bool) {
 	to := b.Spec.Clusters[0].Name
 	c.drop(ctx, b.key(), to)
 	c.mu.Lock()
@@ -223,7 +218,7 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	if m == nil {
 		return
 	}
-	if finished || m.whole(clustercache.NewToCome(pods)) {
+	if finished || m.whole(gangs) {
 		c.drop(ctx, b.key(), "")
 		c.mu.Lock()
 		delete(c.asked, b.key())
@@ -236,7 +231,7 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	}
 	left := patience - now.Sub(asked.first)
 	if left <= 0 {
-		if !m.has(clustercache.NewToCome(pods)) { // it is suspended, or refused there, and nobody keeps its place any more
+		if !m.has(gangs) { // it is suspended, or refused there, and nobody keeps its place any more
 			m.release(b.key())
 		}
 		return
@@ -279,11 +274,7 @@ func (c *controller) drop(ctx context.Context, key, but string) {
 // ready reports whether the hub reaches a cluster; mu must be held.
 func (c *controller) ready(name string) bool {
 	cluster := c.clusters[name]
-	if cluster == nil {
-		return false
-	}
-	ready := cluster.Ready()
-	return ready != nil && ready.Status == metav1.ConditionTrue
+	return cluster != nil && cluster.Reached()
 }
 
 // setReservation takes in a reservation of this fleet, by its binding.
@@ -295,7 +286,7 @@ func (m *member) setReservation(object *unstructured.Unstructured) (binding stri
 	}
 	m.asking.Lock()
 	defer m.asking.Unlock()
-	key := object.GetNamespace() + "/" + object.GetName()
+	key := keyOf(object)
 	m.reservations[key] = reservation
 	return key
 }
@@ -303,7 +294,7 @@ func (m *member) setReservation(object *unstructured.Unstructured) (binding stri
 func (m *member) removeReservation(object *unstructured.Unstructured) (binding string) {
 	m.asking.Lock()
 	defer m.asking.Unlock()
-	key := object.GetNamespace() + "/" + object.GetName()
+	key := keyOf(object)
 	if m.reservations[key] == nil {
 		return ""
 	}

@@ -185,12 +185,12 @@ func TestAJobThatDoesNotCome(t *testing.T) {
 		return why
 	}
 	require.Equal(t, "m", w.bindings["default/a"].Spec.Clusters[0].Name, "known before a watch shows it")
-	w.tend(t.Context(), w.bindings["default/a"], o, pods, false)
+	w.tend(t.Context(), w.bindings["default/a"], o, clustercache.NewToCome(pods), false)
 	assert.NotEmpty(t, offered())
 	asked := w.asked["default/a"]
 	asked.first = time.Now().Add(-patience)
 	w.asked["default/a"] = asked
-	w.tend(t.Context(), w.bindings["default/a"], o, pods, false)
+	w.tend(t.Context(), w.bindings["default/a"], o, clustercache.NewToCome(pods), false)
 	assert.Empty(t, offered())
 }
 
@@ -211,7 +211,7 @@ func TestPlacesOfAnElasticGang(t *testing.T) {
 		require.NoError(t, err)
 		pod.UID, pod.Spec.NodeName, pod.Annotations = types.UID(pod.Name), "n", record
 		w.m.state.SetPod(pod)
-		w.tend(t.Context(), w.bindings["default/a"], o, pods, false)
+		w.tend(t.Context(), w.bindings["default/a"], o, clustercache.NewToCome(pods), false)
 		assert.Equal(t, i == 0, there())
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -79,7 +78,7 @@ func newController(c *clustercache.Cache, client dynamic.Interface) *Controller 
 }
 
 func (r *Controller) set(object *unstructured.Unstructured) {
-	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+	key := keyOf(object)
 	reservation := &contract.GangReservation{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, reservation); err != nil {
 		klog.Background().Error(err, "Cannot use a reservation", "reservation", key)
@@ -87,22 +86,16 @@ func (r *Controller) set(object *unstructured.Unstructured) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if before := r.objects[key]; before == nil || !older(reservation, before) {
+	if before := r.objects[key]; before == nil || !follow.Older(reservation, before) { // what was written is known before a watch shows it
 		r.objects[key] = reservation
 		r.work.Add(key)
 	}
 }
 
-// older reports whether a reservation is as another one of it was once: what was written is known before a watch shows it.
-func older(reservation, known *contract.GangReservation) bool {
-	order, err := resourceversion.CompareResourceVersion(reservation.ResourceVersion, known.ResourceVersion)
-	return err == nil && order < 0 && reservation.UID == known.UID
-}
-
 // wrote takes in a reservation as it was written, unless it has gone meanwhile.
 func (r *Controller) wrote(object *unstructured.Unstructured) {
 	r.mu.Lock()
-	known := r.objects[types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}]
+	known := r.objects[keyOf(object)]
 	r.mu.Unlock()
 	if known != nil && known.UID == object.GetUID() {
 		r.set(object)
@@ -110,7 +103,7 @@ func (r *Controller) wrote(object *unstructured.Unstructured) {
 }
 
 func (r *Controller) remove(object *unstructured.Unstructured) {
-	key := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+	key := keyOf(object)
 	r.mu.Lock()
 	delete(r.objects, key)
 	r.mu.Unlock()
@@ -333,8 +326,8 @@ func (r *Controller) write(ctx context.Context, reservation *contract.GangReserv
 	return nil
 }
 
-func keyOf(reservation *contract.GangReservation) types.NamespacedName {
-	return types.NamespacedName{Namespace: reservation.Namespace, Name: reservation.Name}
+func keyOf(reservation metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: reservation.GetNamespace(), Name: reservation.GetName()}
 }
 
 func names(gangs []contract.GrantedGang) []string {

@@ -86,6 +86,20 @@ func makePool(t *testing.T, i instance, cluster string) {
 	require.NoError(t, err)
 }
 
+// fleetOfTwo is a hub with two member clusters, each with a pool of one node with eight V100.
+func fleetOfTwo(t *testing.T) (i instance, hub *kube.Client, members map[string]*kube.Client) {
+	t.Helper()
+	i = newInstance(t)
+	needKarmada(t, i)
+	i.must("up", "--members", "2")
+	members = map[string]*kube.Client{}
+	for _, name := range []string{"member-1", "member-2"} {
+		makePool(t, i, name)
+		members[name] = i.access(name)
+	}
+	return i, i.access("hub"), members
+}
+
 // process is the number of a process by its name, 0 when there is none.
 func (s status) process(name string) int {
 	for _, p := range s.Processes {
@@ -345,16 +359,10 @@ func watchReservations(t *testing.T, member *kube.Client) func() map[string]cont
 // Three gangs at once, and room for one in each of two clusters: two run, each whole in a cluster of its own, and the third waits until
 // one of them has gone. Karmada's scheduler sends all three to the first cluster.
 func TestFleetScheduler(t *testing.T) {
-	i := newInstance(t)
-	needKarmada(t, i)
-	i.must("up", "--members", "2")
-	hub := i.access("hub")
-	for _, name := range []string{"member-1", "member-2"} {
-		makePool(t, i, name)
-	}
+	i, hub, members := fleetOfTwo(t)
 	promised := map[string]func() map[string]contract.GangReservationStatus{}
-	for _, name := range []string{"member-1", "member-2"} {
-		promised[name] = watchReservations(t, i.access(name))
+	for name, member := range members {
+		promised[name] = watchReservations(t, member)
 	}
 	create(t, hub, gangPolicy)
 	names := []string{"a", "b", "c"}
@@ -384,7 +392,7 @@ func TestFleetScheduler(t *testing.T) {
 	}
 	runs := func(name string) {
 		t.Helper()
-		member := i.access(where[name])
+		member := members[where[name]]
 		eventually(t, "gang "+name+" runs in "+where[name], func() error {
 			pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
 			running := 0
@@ -451,13 +459,7 @@ func TestFleetScheduler(t *testing.T) {
 
 // A member cluster whose scheduler does not answer gets no job, and keeps no place once it answers again.
 func TestFleetWithASilentScheduler(t *testing.T) {
-	i := newInstance(t)
-	needKarmada(t, i)
-	i.must("up", "--members", "2")
-	hub := i.access("hub")
-	for _, name := range []string{"member-1", "member-2"} {
-		makePool(t, i, name)
-	}
+	i, hub, members := fleetOfTwo(t)
 	create(t, hub, strings.Replace(gangPolicy, "  placement:", `  placement:
     clusterAffinities: [{affinityName: first, clusterNames: [member-1]}, {affinityName: second, clusterNames: [member-2]}]`, 1))
 	clusterOf := func(name string) string {
@@ -493,15 +495,15 @@ func TestFleetWithASilentScheduler(t *testing.T) {
 	sent("silent", "member-2")
 	create(t, hub, gangOf("only", 1))
 	eventually(t, "member-1 is asked for the place of a job that is deleted then", func() error {
-		_, err := i.access("member-1").Dynamic.Resource(gangReservations).Namespace("default").Get(t.Context(), "only-pytorchjob", metav1.GetOptions{})
+		_, err := members["member-1"].Dynamic.Resource(gangReservations).Namespace("default").Get(t.Context(), "only-pytorchjob", metav1.GetOptions{})
 		return err
 	})
 	require.NoError(t, hub.Dynamic.Resource(pyTorchJobs).
 		Namespace("default").Delete(t.Context(), "only", metav1.DeleteOptions{}))
 	require.NoError(t, syscall.Kill(scheduler, syscall.SIGCONT))
 	eventually(t, "no cluster keeps a place", func() error {
-		for _, name := range []string{"member-1", "member-2"} {
-			list, err := i.access(name).Dynamic.Resource(gangReservations).List(t.Context(), metav1.ListOptions{})
+		for name, member := range members {
+			list, err := member.Dynamic.Resource(gangReservations).List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(list.Items) > 0 {
 				return fmt.Errorf("%s has %d reservations: %w", name, len(list.Items), err)
 			}

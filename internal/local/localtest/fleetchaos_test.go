@@ -47,6 +47,15 @@ type witness struct {
 	wrong []string
 }
 
+func newWitness(t *testing.T, clusters map[string]*kube.Client) *witness {
+	t.Helper()
+	w := &witness{at: map[string]map[string]map[string]bool{}, were: map[string]bool{}}
+	for name, client := range clusters {
+		w.watch(t, name, client)
+	}
+	return w
+}
+
 // watch follows the pods of a cluster. What is missed while its API server is away shows when it is back.
 func (w *witness) watch(t *testing.T, cluster string, client *kube.Client) {
 	t.Helper()
@@ -85,17 +94,8 @@ func (w *witness) set(cluster string, pod *corev1.Pod, bound bool) {
 // moment a gang has pods in two clusters. In the end, without help, each gang runs whole in one cluster, or waits whole, no place is
 // kept for anybody, and what is deleted is gone. The seed reproduces the faults, though not how long each step takes.
 func TestFleetChaos(t *testing.T) {
-	i := newInstance(t)
-	needKarmada(t, i)
-	i.must("up", "--members", "2")
-	hub := i.access("hub")
-	members := map[string]*kube.Client{}
-	w := &witness{at: map[string]map[string]map[string]bool{}, were: map[string]bool{}}
-	for _, name := range []string{"member-1", "member-2"} {
-		makePool(t, i, name)
-		members[name] = i.access(name)
-		w.watch(t, name, members[name])
-	}
+	i, hub, members := fleetOfTwo(t)
+	w := newWitness(t, members)
 	create(t, hub, gangPolicy)
 	random := rand.New(rand.NewPCG(*fleetSeed, 0))
 	jobs := hub.Dynamic.Resource(pyTorchJobs).Namespace("default")
@@ -229,15 +229,8 @@ func settled(t *testing.T, hub *kube.Client, members map[string]*kube.Client, th
 
 // A gang that fails in a cluster is taken from there, and goes to another one, whole, when nothing of it is in the first any more.
 func TestFleetFailover(t *testing.T) {
-	i := newInstance(t)
-	needKarmada(t, i)
-	i.must("up", "--members", "2")
-	hub := i.access("hub")
-	w := &witness{at: map[string]map[string]map[string]bool{}, were: map[string]bool{}}
-	for _, name := range []string{"member-1", "member-2"} {
-		makePool(t, i, name)
-		w.watch(t, name, i.access(name))
-	}
+	i, hub, members := fleetOfTwo(t)
+	w := newWitness(t, members)
 	create(t, hub, strings.Replace(gangPolicy, "tolerationSeconds: 30", "tolerationSeconds: 2", 1))
 	create(t, hub, strings.NewReplacer(
 		"metadata: {labels:", "metadata: {annotations: {"+contract.FailAfterAnnotation+": 8s}, labels:",

@@ -17,6 +17,8 @@ const PlannedVersion = 1
 type PlannedPlacement struct {
 	Version int           `json:"version"`
 	Nodes   []PlannedNode `json:"nodes"`
+	// Cluster is the member cluster of a fleet in which the nodes are, "" for a job of no fleet.
+	Cluster string `json:"cluster,omitempty"`
 }
 
 // PlannedNode is one node with the members that are planned there.

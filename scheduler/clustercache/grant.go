@@ -8,10 +8,10 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
@@ -73,58 +73,20 @@ func (c *Cache) Grant(gangs ToCome, planned map[string][]contract.PlannedNode) (
 	return granted, why
 }
 
-// Find finds the places that [Cache.Grant] would keep, and keeps none; left counts the GPUs that are free beside them on their nodes.
-func (c *Cache) Find(gangs ToCome) (places []placement.Placement, left int, why string) {
+// Find finds the places that [Cache.Grant] would keep, and keeps none.
+func (c *Cache) Find(gangs ToCome) (offer clusterchoice.Offer, why string) {
 	c.planning.Lock()
 	defer c.planning.Unlock()
-	view := c.state.View
+	asked := make([]placement.Gang, len(gangs))
 	for i, gang := range gangs {
 		if c.state.HasPods(gang.key) {
-			return nil, 0, fmt.Sprintf("gang %s is there already", gang.key)
+			return offer, fmt.Sprintf("gang %s is there already", gang.key)
 		}
-		place, failed := c.findGrant(view, gang, nil)
-		if failed != "" {
-			return nil, 0, failed
-		}
-		places = append(places, place.Placement)
-		if i == len(gangs)-1 {
-			break
-		}
-		if i == 0 {
-			view = view.Clone()
-		}
-		view.AddReservation(place)
-	}
-	return places, leftGPUs(c.state.View, places), ""
-}
-
-// leftGPUs counts the GPUs of the nodes of places that nobody has, with these places, or is promised.
-func leftGPUs(view *snapshot.View, places []placement.Placement) (left int) {
-	taken := map[string]gpu.Set{}
-	take := func(p placement.Placement) {
-		for _, a := range p.Assignments {
-			taken[a.Node] |= a.Own
-			for _, share := range a.Shares {
-				taken[a.Node] |= gpu.SetOf(share.GPU)
-			}
+		if asked[i], why = c.expected(c.state.View, gang); why != "" {
+			return offer, why
 		}
 	}
-	nodes := map[string]bool{}
-	for _, p := range places {
-		take(p)
-		for _, a := range p.Assignments {
-			nodes[a.Node] = true
-		}
-	}
-	for _, held := range view.Held() {
-		take(held.Placement)
-	}
-	for name := range nodes {
-		if node := view.State(name); node != nil {
-			left += (node.FreeGPUs(node.HealthyGPUs()) &^ taken[name]).Len()
-		}
-	}
-	return left
+	return clusterchoice.Place(c.state.View, asked)
 }
 
 // givenBack tells all that wait of places that are not held any more, by no decision about one of them.
@@ -165,26 +127,37 @@ func (c *Cache) grant(gangs ToCome, planned map[string][]contract.PlannedNode) (
 
 // findGrant finds the place of a gang that is still to come, the planned one where there is one; planning must be held.
 func (c *Cache) findGrant(view *snapshot.View, gang gangToCome, planned []contract.PlannedNode) (place placement.Reservation, why string) {
-	state, ok := c.state.Expected(gang.key, gang.members)
-	switch {
-	case !ok:
-		return placement.Reservation{}, "it has no pods"
-	case state.MissingText != "":
-		return placement.Reservation{}, state.MissingText
+	asked, why := c.expected(view, gang)
+	if why != "" {
+		return placement.Reservation{}, why
 	}
 	if planned != nil {
-		state.Gang.Planned = inventory.PlannedMembers(planned)
-	} else if held := view.ReservationOf(state.Gang.ID); held != nil && held.Granted {
-		state.Gang.Planned = held.Gang.Planned
+		asked.Planned = inventory.PlannedMembers(planned)
 	}
-	result := planner.Plan(view, state.Gang)
+	result := planner.Plan(view, asked)
 	switch {
 	case result.Placement == nil:
 		return placement.Reservation{}, result.Verdict.String()
 	case planned != nil && result.Verdict.NotAsPlanned != "":
 		return placement.Reservation{}, result.Verdict.NotAsPlanned
 	}
-	return placement.Reservation{Gang: state.Gang, Placement: *result.Placement, Granted: true}, ""
+	return placement.Reservation{Gang: asked, Placement: *result.Placement, Granted: true}, ""
+}
+
+// expected is a gang that is still to come as the planner is asked about it, planned where a place is kept for it already; why says why
+// it cannot be. planning must be held.
+func (c *Cache) expected(view *snapshot.View, gang gangToCome) (asked placement.Gang, why string) {
+	state, ok := c.state.Expected(gang.key, gang.members)
+	switch {
+	case !ok:
+		return asked, "it has no pods"
+	case state.MissingText != "":
+		return asked, state.MissingText
+	}
+	if held := view.ReservationOf(state.Gang.ID); held != nil && held.Granted {
+		state.Gang.Planned = held.Gang.Planned
+	}
+	return state.Gang, ""
 }
 
 // plannedNodes tells a place by node, the nodes in their order; planning must be held.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,12 +25,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 const (
@@ -260,7 +259,7 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 	}
 	status, err := job.StatusOf(object)
 	finished := err == nil && status.Finished()
-	gangs := clustercache.NewToCome(pods)
+	gangs := newToCome(pods)
 	c.mu.Lock()
 	m, seen := c.members[b.Spec.Clusters[0].Name], c.sent[b.key()]
 	c.mu.Unlock()
@@ -288,7 +287,7 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 
 // place finds the cluster that has the best place for a job, has the place kept there, and sends the job.
 func (c *controller) place(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
-	gangs := clustercache.NewToCome(pods)
+	gangs := newToCome(pods)
 	if why := c.leaves(ctx, b, gangs); why != "" {
 		c.mu.Lock()
 		c.waiting[b.key()] = true
@@ -309,7 +308,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	var reasons []string
 	unknown := false // some cluster may have a place yet
 	for _, cluster := range all {
-		term, why := b.barred(cluster)
+		term, why := b.Spec.Placement.Bars(cluster, b.kind())
 		m := members[cluster.Name]
 		if why == "" && (m == nil || !m.synced.Load() || incomplete[cluster.Name]) {
 			why, unknown = "its state is not known yet", true
@@ -321,9 +320,10 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 			var offer clusterchoice.Offer
 			if offer, why = m.offer(gangs); why == "" {
 				if b.evictedFrom(cluster.Name) {
-					term += len(b.Spec.Placement.terms()) // after all others
+					term += len(b.Spec.Placement.Terms()) // after all others
+					offer.Promised = false
 				}
-				offer.Term, offer.Weight = term, b.weight(cluster)
+				offer.Term, offer.Weight = term, b.Spec.Placement.Weight(cluster)
 				offers = append(offers, offer)
 			}
 		}
@@ -446,22 +446,9 @@ func (c *controller) retry() {
 
 // access is how a member cluster is reached, and a digest of that.
 func (c *controller) access(ctx context.Context, cluster *contract.FleetCluster) (*rest.Config, string, error) {
-	ref := cluster.Spec.SecretRef
-	switch {
-	case cluster.Spec.APIEndpoint == "" || ref == nil:
-		return nil, "", errors.New("the hub does not say how it is reached: it has no apiEndpoint or no secretRef")
-	case cluster.Spec.ProxyURL != "":
-		return nil, "", errors.New("it is reached by a proxy, which this scheduler does not know")
-	}
-	secret, err := c.hub.Typed.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	config, err := fleet.Access(ctx, c.hub, cluster)
 	if err != nil {
-		return nil, "", fmt.Errorf("read the credentials of the hub: %w", err)
-	}
-	config := &rest.Config{Host: cluster.Spec.APIEndpoint, BearerToken: string(secret.Data["token"]), TLSClientConfig: rest.TLSClientConfig{
-		CAData: secret.Data["caBundle"], Insecure: cluster.Spec.InsecureSkipTLSVerification,
-	}}
-	if config.Insecure {
-		config.CAData = nil
+		return nil, "", err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", config.Host, config.BearerToken, config.CAData, config.Insecure))
 	return config, hex.EncodeToString(sum[:]), nil

@@ -20,7 +20,7 @@ import (
 // largeMember is a member cluster of so many nodes with eight V100, of which every other one has four in use.
 func largeMember(tb testing.TB, name string, nodes int) *member {
 	tb.Helper()
-	m := &member{name: name, state: clustercache.New(), held: map[string]clustercache.ToCome{}, reservations: map[string]*contract.GangReservation{}}
+	m := &member{name: name, state: clustercache.New(), held: map[string]toCome{}, reservations: map[string]*contract.GangReservation{}}
 	list := corev1.ResourceList{
 		contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("80"),
 		corev1.ResourceMemory: resource.MustParse("300Gi"), corev1.ResourcePods: resource.MustParse("100"),
@@ -75,13 +75,13 @@ func BenchmarkDecide(b *testing.B) {
 	pods := gang(b, "large", 511, 4)
 	b.Run("clusters=1", func(b *testing.B) {
 		for b.Loop() {
-			_, why := members[0].offer(clustercache.NewToCome(pods))
+			_, why := members[0].offer(newToCome(pods))
 			require.Empty(b, why)
 		}
 	})
 	b.Run(fmt.Sprintf("clusters=%d", clusters), func(b *testing.B) {
 		for b.Loop() {
-			offers, gangs := make([]clusterchoice.Offer, clusters), clustercache.NewToCome(pods)
+			offers, gangs := make([]clusterchoice.Offer, clusters), newToCome(pods)
 			for i, m := range members {
 				var why string
 				offers[i], why = m.offer(gangs)

@@ -10,12 +10,11 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // leaves says where a job that has no cluster may run still, "" for nowhere: it was there, and there is no proof yet that it is not any
 // more. It goes to another cluster only then.
-func (c *controller) leaves(ctx context.Context, b *binding, gangs clustercache.ToCome) string {
+func (c *controller) leaves(ctx context.Context, b *binding, gangs toCome) string {
 	c.mu.Lock()
 	clusters, members := maps.Clone(c.clusters), maps.Clone(c.members)
 	c.mu.Unlock()
@@ -46,7 +45,7 @@ func (b *binding) evictedFrom(cluster string) bool {
 }
 
 // leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
-func (m *member) leaving(ctx context.Context, b *binding, gangs clustercache.ToCome, cluster *contract.FleetCluster, was bool) string {
+func (m *member) leaving(ctx context.Context, b *binding, gangs toCome, cluster *contract.FleetCluster, was bool) string {
 	if m == nil || !m.synced.Load() || !cluster.Reached() {
 		if was {
 			return "the job was there, and the cluster cannot be asked whether it runs there still; remove the cluster from the fleet if it is lost"
@@ -77,7 +76,7 @@ func (m *member) leaving(ctx context.Context, b *binding, gangs clustercache.ToC
 }
 
 // podsOf counts the pods of gangs that the member shows, all or those that are being deleted: others may be someone else's.
-func (m *member) podsOf(gangs clustercache.ToCome, all bool) (pods int) {
+func (m *member) podsOf(gangs toCome, all bool) (pods int) {
 	for _, key := range gangs.Keys() {
 		gang, _ := m.state.Gang(key)
 		for _, pod := range gang.Pods {

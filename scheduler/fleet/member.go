@@ -38,7 +38,7 @@ type member struct {
 
 	mu sync.Mutex
 	// held are the gangs of jobs of which the place is charged here until they are bound, by binding.
-	held map[string]clustercache.ToCome
+	held map[string]toCome
 
 	client *kube.Client
 	asking sync.Mutex
@@ -58,7 +58,7 @@ func followMember(ctx context.Context, fleet, name, access string, config *rest.
 		return nil, fmt.Errorf("set up the client of %s: %w", name, err)
 	}
 	ctx, end := context.WithCancel(ctx)
-	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string]clustercache.ToCome{}, client: client, reservations: map[string]*contract.GangReservation{}}
+	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string]toCome{}, client: client, reservations: map[string]*contract.GangReservation{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithTransform(follow.Trim), informers.WithTweakListOptions(follow.Latest))
 	factory.InformerFor(&corev1.Pod{}, unfinishedPods)
 	m.state.Subscribe(func(clusterstate.Change) { changed() })
@@ -103,17 +103,17 @@ func unfinishedPods(client kubernetes.Interface, resync time.Duration) cache.Sha
 }
 
 // offer is the place that the member has for a job, beside what it holds for others; why says why it has none.
-func (m *member) offer(gangs clustercache.ToCome) (offer clusterchoice.Offer, why string) {
-	offer.Cluster = m.name
-	offer.Placements, offer.LeftGPUs, why = m.state.Find(gangs)
+func (m *member) offer(gangs toCome) (offer clusterchoice.Offer, why string) {
+	offer, why = m.state.Find(gangs.in(m.name))
+	offer.Cluster, offer.Promised = m.name, m.name == gangs.cluster
 	return offer, why
 }
 
 // hold charges the place of a job until its pods are bound there, or it is given up; why says why it has none.
-func (m *member) hold(binding string, gangs clustercache.ToCome) (why string) {
+func (m *member) hold(binding string, gangs toCome) (why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, why = m.state.Grant(gangs, nil); why == "" {
+	if _, why = m.state.Grant(gangs.in(m.name), nil); why == "" {
 		m.held[binding] = gangs
 	}
 	return why
@@ -146,7 +146,7 @@ func (m *member) settle() {
 }
 
 // bound reports whether the member shows pods of each gang of a job bound: all that it needs are bound at once.
-func (m *member) bound(gangs clustercache.ToCome) bool {
+func (m *member) bound(gangs toCome) bool {
 	for _, key := range gangs.Keys() {
 		if gang, ok := m.state.Gang(key); !ok || gang.Running == 0 {
 			return false
@@ -156,7 +156,7 @@ func (m *member) bound(gangs clustercache.ToCome) bool {
 }
 
 // whole reports whether the member shows all pods of a job bound: gangs with a minimum are bound before.
-func (m *member) whole(gangs clustercache.ToCome) bool {
+func (m *member) whole(gangs toCome) bool {
 	for _, key := range gangs.Keys() {
 		if gang, ok := m.state.Gang(key); !ok || gang.Running < gangs.Count(key) {
 			return false
@@ -166,6 +166,6 @@ func (m *member) whole(gangs clustercache.ToCome) bool {
 }
 
 // has reports whether the member shows pods of a gang of a job.
-func (m *member) has(gangs clustercache.ToCome) bool {
+func (m *member) has(gangs toCome) bool {
 	return slices.ContainsFunc(gangs.Keys(), m.state.HasPods)
 }

@@ -19,7 +19,7 @@ import (
 func newMember(t *testing.T) *member {
 	t.Helper()
 	m := &member{
-		name: "m", state: clustercache.New(), held: map[string]clustercache.ToCome{}, reservations: map[string]*contract.GangReservation{},
+		name: "m", state: clustercache.New(), held: map[string]toCome{}, reservations: map[string]*contract.GangReservation{},
 	}
 	list := corev1.ResourceList{
 		contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourceCPU: resource.MustParse("80"),
@@ -42,7 +42,7 @@ func newMember(t *testing.T) *member {
 func TestPlacesOfJobs(t *testing.T) {
 	m := newMember(t)
 	podsOfB := gang(t, "b", 2, 1)
-	a, b := clustercache.NewToCome(gang(t, "a", 2, 2)), clustercache.NewToCome(podsOfB)
+	a, b := newToCome(gang(t, "a", 2, 2)), newToCome(podsOfB)
 	for range 2 {
 		offer, why := m.offer(a)
 		require.Empty(t, why)
@@ -63,12 +63,12 @@ func TestPlacesOfJobs(t *testing.T) {
 	require.Empty(t, m.hold("default/b", b))
 	_, why = m.offer(a)
 	assert.Contains(t, why, "2 of 3 members fit")
-	two := clustercache.NewToCome(slices.Concat(gang(t, "c", 2, 1), gang(t, "d", 0, 2)))
+	two := newToCome(slices.Concat(gang(t, "c", 2, 1), gang(t, "d", 0, 2)))
 	offer, why := m.offer(two)
 	require.Empty(t, why)
 	assert.Len(t, offer.Placements, 2)
 	assert.Zero(t, offer.LeftGPUs, "three are held, and five taken")
-	_, why = m.offer(clustercache.NewToCome(slices.Concat(gang(t, "c", 2, 1), gang(t, "d", 0, 3))))
+	_, why = m.offer(newToCome(slices.Concat(gang(t, "c", 2, 1), gang(t, "d", 0, 3))))
 	assert.NotEmpty(t, why, "each of the gangs has a place, and both have none")
 
 	for _, pod := range podsOfB {
@@ -85,7 +85,7 @@ func TestPlacesOfJobs(t *testing.T) {
 func TestPlaceOfAJobThatIsBound(t *testing.T) {
 	m := newMember(t)
 	pods := gang(t, "b", 2, 1)
-	require.Empty(t, m.hold("default/b", clustercache.NewToCome(pods)))
+	require.Empty(t, m.hold("default/b", newToCome(pods)))
 	for i, pod := range pods {
 		record, err := contract.Allocation{Node: "n", GPUs: []int{i}}.Annotations()
 		require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestPlaceOfAJobThatIsBound(t *testing.T) {
 	}
 	m.settle()
 	assert.Empty(t, m.held)
-	offer, why := m.offer(clustercache.NewToCome(gang(t, "c", 4, 1)))
+	offer, why := m.offer(newToCome(gang(t, "c", 4, 1)))
 	require.Empty(t, why)
 	assert.Zero(t, offer.LeftGPUs)
 }

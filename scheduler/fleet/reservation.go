@@ -18,7 +18,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
 )
 
@@ -61,8 +60,8 @@ func reservable(pods []*corev1.Pod) bool {
 	return gang
 }
 
-// manifest is the job as a reservation has it.
-func manifest(object *unstructured.Unstructured) map[string]any {
+// manifest is the job as a reservation in a cluster has it.
+func manifest(object *unstructured.Unstructured, cluster string) map[string]any {
 	job := &unstructured.Unstructured{Object: map[string]any{"spec": object.Object["spec"]}}
 	job.SetAPIVersion(object.GetAPIVersion())
 	job.SetKind(object.GetKind())
@@ -74,6 +73,10 @@ func manifest(object *unstructured.Unstructured) map[string]any {
 	annotations := object.GetAnnotations()
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	job.SetAnnotations(annotations)
+	if plan, _, _ := contract.PlannedPlacementFrom(annotations); plan.Cluster != "" && plan.Cluster != cluster {
+		job = job.DeepCopy()
+		forgetPlan(job.Object)
+	}
 	return job.Object
 }
 
@@ -131,7 +134,7 @@ func (c *controller) refused(key, cluster string) string {
 
 // hear acts on the answer of the member cluster that was asked to keep the place of a job; decided is false when the job has to be
 // placed again.
-func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod, gangs clustercache.ToCome) (decided bool, err error) {
+func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod, gangs toCome) (decided bool, err error) {
 	c.mu.Lock()
 	asked, waits := c.asked[b.key()]
 	m := c.members[asked.cluster]
@@ -178,12 +181,12 @@ func (c *controller) barred(b *binding, name string) bool {
 	if cluster == nil {
 		return true
 	}
-	_, why := b.barred(cluster)
+	_, why := b.Spec.Placement.Bars(cluster, b.kind())
 	return why != ""
 }
 
 // promised finds the member cluster that keeps the place of a job since before this program started, as it shows it, nil for none.
-func (c *controller) promised(b *binding, object *unstructured.Unstructured, gangs clustercache.ToCome) *member {
+func (c *controller) promised(b *binding, object *unstructured.Unstructured, gangs toCome) *member {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	incomplete := c.incomplete()
@@ -192,7 +195,7 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, gan
 		if reservation == nil || cluster == nil || reservation.Status.Phase != contract.PhaseReserved || reservation.Status.Epoch != reservation.Spec.Epoch {
 			continue
 		}
-		if _, why := b.barred(cluster); why != "" || !m.synced.Load() || incomplete[name] || time.Now().Before(c.refusals[b.key()][name].until) {
+		if _, why := b.Spec.Placement.Bars(cluster, b.kind()); why != "" || !m.synced.Load() || incomplete[name] || time.Now().Before(c.refusals[b.key()][name].until) {
 			continue
 		}
 		if isFor(reservation, object) && m.hold(b.key(), gangs) == "" {
@@ -204,7 +207,7 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, gan
 
 // tend keeps the place of a job that was sent for as long as it is on its way, and gives it back in all other clusters, and once it is
 // not needed any more. One whose pods have not come by then is not charged any more either.
-func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs clustercache.ToCome, finished bool) {
+func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, finished bool) {
 	to := b.Spec.Clusters[0].Name
 	c.drop(ctx, b.key(), to)
 	c.mu.Lock()
@@ -322,7 +325,7 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 	if before := m.reservation(binding); before != nil {
 		epoch = before.Spec.Epoch + 1
 	}
-	spec := map[string]any{"job": manifest(object), "epoch": epoch, "seconds": int64(lease / time.Second)}
+	spec := map[string]any{"job": manifest(object, m.name), "epoch": epoch, "seconds": int64(lease / time.Second)}
 	if epoch == 1 {
 		reservation := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": contract.GangReservationGroup + "/" + contract.GangReservationVersion, "kind": contract.GangReservationKind,

@@ -20,7 +20,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
 )
 
@@ -66,7 +65,7 @@ func (w *hubWorld) kept(t *testing.T, job *unstructured.Unstructured, epoch int6
 	reservation := &contract.GangReservation{
 		TypeMeta:   metav1.TypeMeta{APIVersion: gangreservation.Resource.GroupVersion().String(), Kind: contract.GangReservationKind},
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"},
-		Spec:       contract.GangReservationSpec{Job: manifest(job), Epoch: epoch, Seconds: 60},
+		Spec:       contract.GangReservationSpec{Job: manifest(job, "m"), Epoch: epoch, Seconds: 60},
 		Status:     contract.GangReservationStatus{Epoch: epoch, Phase: contract.PhaseReserved, Expires: &until},
 	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(reservation)
@@ -159,7 +158,7 @@ func TestAJobThatIsSentAtTheSecondAttempt(t *testing.T) {
 	require.Error(t, w.decide(t, o))
 	require.NoError(t, w.decide(t, o))
 	require.Equal(t, "m", w.sentTo(t))
-	_, why := w.m.offer(clustercache.NewToCome(gang(t, "other", 0, 8)))
+	_, why := w.m.offer(newToCome(gang(t, "other", 0, 8)))
 	assert.NotEmpty(t, why)
 }
 
@@ -181,16 +180,16 @@ func TestAJobThatDoesNotCome(t *testing.T) {
 	pods, err := job.Expected(o)
 	require.NoError(t, err)
 	offered := func() string {
-		_, why := w.m.offer(clustercache.NewToCome(gang(t, "other", 0, 8)))
+		_, why := w.m.offer(newToCome(gang(t, "other", 0, 8)))
 		return why
 	}
 	require.Equal(t, "m", w.bindings["default/a"].Spec.Clusters[0].Name, "known before a watch shows it")
-	w.tend(t.Context(), w.bindings["default/a"], o, clustercache.NewToCome(pods), false)
+	w.tend(t.Context(), w.bindings["default/a"], o, newToCome(pods), false)
 	assert.NotEmpty(t, offered())
 	asked := w.asked["default/a"]
 	asked.first = time.Now().Add(-patience)
 	w.asked["default/a"] = asked
-	w.tend(t.Context(), w.bindings["default/a"], o, clustercache.NewToCome(pods), false)
+	w.tend(t.Context(), w.bindings["default/a"], o, newToCome(pods), false)
 	assert.Empty(t, offered())
 }
 
@@ -211,7 +210,7 @@ func TestPlacesOfAnElasticGang(t *testing.T) {
 		require.NoError(t, err)
 		pod.UID, pod.Spec.NodeName, pod.Annotations = types.UID(pod.Name), "n", record
 		w.m.state.SetPod(pod)
-		w.tend(t.Context(), w.bindings["default/a"], o, clustercache.NewToCome(pods), false)
+		w.tend(t.Context(), w.bindings["default/a"], o, newToCome(pods), false)
 		assert.Equal(t, i == 0, there())
 	}
 }

@@ -1,4 +1,4 @@
-// Package clusterchoice chooses among the clusters in which a gang has a place.
+// Package clusterchoice finds the place that a job has in each of several clusters, and chooses among them.
 package clusterchoice
 
 import (
@@ -19,9 +19,11 @@ type Offer struct {
 	Weight int64
 	// LeftGPUs are the GPUs that stay free on the nodes of the placements.
 	LeftGPUs int
+	// AsPlanned means that the gangs have a planned place, and that this is it. Promised means that the plan was for this cluster.
+	AsPlanned, Promised bool
 }
 
-// Best is the position of the best offer, -1 of none: the one that the policy prefers, by its affinities and then by its weights, then the one with the fastest slowest ring, then on
+// Best is the position of the best offer, -1 of none: the place that a plan has promised, then the one that the policy prefers, by its affinities and then by its weights, then the one with the fastest slowest ring, then on
 // the fewest nodes, then with the fewest GPUs left free beside it, so that what is free elsewhere stays together, then the first by name.
 func Best(offers []Offer) int {
 	best := -1
@@ -35,6 +37,7 @@ func Best(offers []Offer) int {
 
 func compare(a, b Offer) int {
 	return cmp.Or(
+		-cmp.Compare(a.kept(), b.kept()),
 		cmp.Compare(a.Term, b.Term),
 		cmp.Compare(b.Weight, a.Weight),
 		cmp.Compare(b.slowestGBps(), a.slowestGBps()),
@@ -42,6 +45,14 @@ func compare(a, b Offer) int {
 		cmp.Compare(a.LeftGPUs, b.LeftGPUs),
 		natural.Compare(a.Cluster, b.Cluster),
 	)
+}
+
+// kept is 1 for the place that a plan has promised, else 0.
+func (o Offer) kept() int {
+	if o.AsPlanned && o.Promised {
+		return 1
+	}
+	return 0
 }
 
 // slowestGBps is the bandwidth of the slowest ring of GPUs on one node, in GB/s and one direction; 0 where no node has two of them.

@@ -21,6 +21,14 @@ func TestBest(t *testing.T) {
 	}
 	assert.Equal(t, -1, clusterchoice.Best(nil))
 	for name, offers := range map[string][]clusterchoice.Offer{ // the best first
+		"the place that was promised": {
+			{Cluster: "b", Term: 1, AsPlanned: true, Promised: true},
+			{Cluster: "a", Weight: 2, AsPlanned: true},
+		},
+		"a promised cluster without the planned place": {
+			{Cluster: "b", Weight: 1},
+			{Cluster: "a", Promised: true},
+		},
 		"the policy's affinities": {
 			{Cluster: "b", Term: 0, Weight: 1},
 			{Cluster: "a", Term: 1, Weight: 2},

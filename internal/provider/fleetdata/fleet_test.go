@@ -1,4 +1,4 @@
-package fleet_test
+package fleetdata_test
 
 import (
 	"fmt"

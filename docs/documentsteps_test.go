@@ -505,12 +505,12 @@ var documents = []document{
 		{
 			"Step 2: a PropagationPolicy with propagateDeps, failover, replicaSchedulingType, customSchedulingType: Gang; a job that fails is scheduled again",
 			"the policy: `gpuplan_propagation_policy`; `gpuplan-scheduler fleet` sends gangs to clusters by it, and one that failed again when it is gone from where it was",
-			[]string{"internal/provider/propagationpolicy TestPolicy", "internal/provider/fleetdata TestFleetOnTheLocalPlatform", "internal/local/localtest TestFleetScheduler", "internal/local/localtest TestFleetFailover"},
+			[]string{"internal/provider/propagationpolicy TestPolicy", "internal/provider/fleet TestFleetOnTheLocalPlatform", "internal/local/localtest TestFleetScheduler", "internal/local/localtest TestFleetFailover"},
 		},
 		{
 			"The same with suspension.scheduling: true",
 			"`suspension` of `gpuplan_propagation_policy`; the queue controller with `--fleet` lets the jobs of the hub go",
-			[]string{"internal/provider/propagationpolicy TestPolicy", "internal/provider/fleetdata TestFleetOnTheLocalPlatform", "internal/local/localtest TestFleetQueue"},
+			[]string{"internal/provider/propagationpolicy TestPolicy", "internal/provider/fleet TestFleetOnTheLocalPlatform", "internal/local/localtest TestFleetQueue"},
 		},
 		{
 			"A PyTorchJob on the fleet",

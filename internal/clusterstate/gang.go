@@ -31,8 +31,8 @@ func (s *State) Gang(key string) (state inventory.GangState, ok bool) {
 	return inventory.StateOf(members, s.podGroups[key], s.tree, s.bar, s.gpusOf)
 }
 
-// Expected is the gang of members that are still to come, as it could be placed were they there; ok is false when there are none.
-func (s *State) Expected(key string, members []inventory.Member) (state inventory.GangState, ok bool) {
+// expected is the gang of members that are still to come, as it could be placed were they there; ok is false when there are none.
+func (s *State) expected(key string, members []inventory.Member) (state inventory.GangState, ok bool) {
 	members = slices.Clone(members)
 	s.restrict(members)
 	inventory.MarkGated(members)

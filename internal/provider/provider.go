@@ -28,7 +28,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/addon"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/clusterdata"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/drain"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetdata"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/gpunodes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/instancetypes"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/nodeagent"
@@ -233,7 +233,7 @@ func (p *Provider) Resources(context.Context) []func() resource.Resource {
 
 func (p *Provider) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{
-		addon.NewData, clusterdata.New, fleetdata.New, gpunodes.New, instancetypes.New, nodepool.NewData, placementdata.New, queues.New, quotatree.NewData, scheduler.NewData, trainingjob.NewData, trainingjob.NewLogs,
+		addon.NewData, clusterdata.New, fleet.New, gpunodes.New, instancetypes.New, nodepool.NewData, placementdata.New, queues.New, quotatree.NewData, scheduler.NewData, trainingjob.NewData, trainingjob.NewLogs,
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
@@ -16,71 +14,25 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
-// ToCome are the gangs of pods that are still to come, in their order.
-type ToCome []gangToCome
-
-type gangToCome struct {
-	key     string
-	members []inventory.Member
-}
-
-// NewToCome returns the gangs of pods that are still to come, with pods on their own that ask for GPUs.
-func NewToCome(pods []*corev1.Pod) (gangs ToCome) {
-	at := map[string]int{}
-	for _, pod := range pods {
-		key, ok := inventory.PlanKey(pod)
-		if !ok {
-			continue
-		}
-		i, known := at[key]
-		if !known {
-			i = len(gangs)
-			at[key] = i
-			gangs = append(gangs, gangToCome{key: key})
-		}
-		gangs[i].members = append(gangs[i].members, inventory.MemberOf(pod))
-	}
-	return gangs
-}
-
-// Keys are those of the gangs ([inventory.PlanKey]).
-func (t ToCome) Keys() []string {
-	keys := make([]string, len(t))
-	for i, gang := range t {
-		keys[i] = gang.key
-	}
-	return keys
-}
-
-// Count is how many pods a gang has once all are there, by its key.
-func (t ToCome) Count(key string) (members int) {
-	for _, gang := range t {
-		if gang.key == key {
-			members += len(gang.members)
-		}
-	}
-	return members
-}
-
 // Grant keeps places for gangs that are still to come, all or none of them, as they are planned now beside all that
 // has a place or is promised one: nobody is evicted. A gang that was granted a place before keeps it while it can. One whose pods
 // are there by now keeps what it has, and gets nothing else, since it asks for a place itself. planned are the places
 // that gangs were promised before, by key, also where their pods have come since; one that cannot have them gets none. why says what stops it; the places are kept until
 // [Cache.Revoke], or until the gang takes them.
-func (c *Cache) Grant(gangs ToCome, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string) {
+func (c *Cache) Grant(gangs clusterstate.ToCome, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string) {
 	granted, why, givenBack := c.grant(gangs, planned)
 	c.givenBack(givenBack)
 	return granted, why
 }
 
 // Find finds the places that [Cache.Grant] would keep, and keeps none.
-func (c *Cache) Find(gangs ToCome) (offer clusterchoice.Offer, why string) {
+func (c *Cache) Find(gangs clusterstate.ToCome) (offer clusterchoice.Offer, why string) {
 	c.planning.Lock()
 	defer c.planning.Unlock()
 	asked := make([]placement.Gang, len(gangs))
 	for i, gang := range gangs {
-		if c.state.HasPods(gang.key) {
-			return offer, fmt.Sprintf("gang %s is there already", gang.key)
+		if c.state.HasPods(gang.Key) {
+			return offer, fmt.Sprintf("gang %s is there already", gang.Key)
 		}
 		if asked[i], why = c.expected(c.state.View, gang); why != "" {
 			return offer, why
@@ -96,37 +48,37 @@ func (c *Cache) givenBack(are bool) {
 	}
 }
 
-func (c *Cache) grant(gangs ToCome, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string, givenBack bool) {
+func (c *Cache) grant(gangs clusterstate.ToCome, planned map[string][]contract.PlannedNode) (granted []contract.GrantedGang, why string, givenBack bool) {
 	c.planning.Lock()
 	defer c.endPlanning()
 	view := c.state.View
 	var toCome []string
 	for _, gang := range gangs {
-		if c.state.HasPods(gang.key) {
-			state, _ := c.state.Gang(gang.key)
+		if c.state.HasPods(gang.Key) {
+			state, _ := c.state.Gang(gang.Key)
 			if held := view.ReservationOf(state.Gang.ID); held != nil && held.Granted {
-				granted = append(granted, contract.GrantedGang{Name: gang.key, Nodes: c.plannedNodes(held.Placement)})
+				granted = append(granted, contract.GrantedGang{Name: gang.Key, Nodes: c.plannedNodes(held.Placement)})
 				continue
 			}
-			if planned[gang.key] == nil || state.Running > 0 {
+			if planned[gang.Key] == nil || state.Running > 0 {
 				continue
 			}
 		}
-		toCome = append(toCome, gang.key)
-		place, failed := c.findGrant(view, gang, planned[gang.key])
+		toCome = append(toCome, gang.Key)
+		place, failed := c.findGrant(view, gang, planned[gang.Key])
 		if failed != "" {
-			return nil, fmt.Sprintf("gang %s: %s", gang.key, failed), c.dropGrants(toCome) || givenBack
+			return nil, fmt.Sprintf("gang %s: %s", gang.Key, failed), c.dropGrants(toCome) || givenBack
 		}
 		nodes := c.plannedNodes(place.Placement)
 		place.Gang.Planned = inventory.PlannedMembers(nodes)
 		givenBack = view.AddReservation(place) || givenBack
-		granted = append(granted, contract.GrantedGang{Name: gang.key, Nodes: nodes})
+		granted = append(granted, contract.GrantedGang{Name: gang.Key, Nodes: nodes})
 	}
 	return granted, "", givenBack
 }
 
 // findGrant finds the place of a gang that is still to come, the planned one where there is one; planning must be held.
-func (c *Cache) findGrant(view *snapshot.View, gang gangToCome, planned []contract.PlannedNode) (place placement.Reservation, why string) {
+func (c *Cache) findGrant(view *snapshot.View, gang clusterstate.GangToCome, planned []contract.PlannedNode) (place placement.Reservation, why string) {
 	asked, why := c.expected(view, gang)
 	if why != "" {
 		return placement.Reservation{}, why
@@ -146,18 +98,12 @@ func (c *Cache) findGrant(view *snapshot.View, gang gangToCome, planned []contra
 
 // expected is a gang that is still to come as the planner is asked about it, planned where a place is kept for it already; why says why
 // it cannot be. planning must be held.
-func (c *Cache) expected(view *snapshot.View, gang gangToCome) (asked placement.Gang, why string) {
-	state, ok := c.state.Expected(gang.key, gang.members)
-	switch {
-	case !ok:
-		return asked, "it has no pods"
-	case state.MissingText != "":
-		return asked, state.MissingText
+func (c *Cache) expected(view *snapshot.View, gang clusterstate.GangToCome) (asked placement.Gang, why string) {
+	asked, why = c.state.Asked(gang)
+	if held := view.ReservationOf(asked.ID); why == "" && held != nil && held.Granted {
+		asked.Planned = held.Gang.Planned
 	}
-	if held := view.ReservationOf(state.Gang.ID); held != nil && held.Granted {
-		state.Gang.Planned = held.Gang.Planned
-	}
-	return state.Gang, ""
+	return asked, why
 }
 
 // plannedNodes tells a place by node, the nodes in their order; planning must be held.

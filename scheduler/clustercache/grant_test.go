@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 )
@@ -26,7 +27,7 @@ func gangOf(name string, members int, gpus int64) []*corev1.Pod {
 func TestGrantedPlaces(t *testing.T) {
 	c := newCache(t, "a", "b")
 	first, second := gangOf("first", 2, 4), gangOf("second", 2, 8)
-	granted, why := c.Grant(NewToCome(first), nil)
+	granted, why := c.Grant(clusterstate.NewToCome(first), nil)
 	require.Empty(t, why)
 	require.Len(t, granted, 1)
 	assert.Equal(t, "ns/first", granted[0].Name)
@@ -34,16 +35,16 @@ func TestGrantedPlaces(t *testing.T) {
 	assert.Equal(t, map[string][]int{"worker-0": {0, 1, 2, 3}, "worker-1": {4, 5, 6, 7}}, granted[0].Nodes[0].Members)
 	assert.True(t, c.Granted("ns/first"))
 
-	again, why := c.Grant(NewToCome(first), nil)
+	again, why := c.Grant(clusterstate.NewToCome(first), nil)
 	require.Empty(t, why)
 	assert.Equal(t, granted, again, "the place stays")
-	_, why = c.Grant(NewToCome(second), nil)
+	_, why = c.Grant(clusterstate.NewToCome(second), nil)
 	assert.Contains(t, why, "gang ns/second: ")
 	assert.False(t, c.Granted("ns/second"))
 
 	// Beside another gang that cannot be there nothing is promised.
 	third := gangOf("third", 1, 4)
-	_, why = c.Grant(NewToCome(append(third, second...)), nil)
+	_, why = c.Grant(clusterstate.NewToCome(append(third, second...)), nil)
 	assert.NotEmpty(t, why)
 	assert.False(t, c.Granted("ns/third"), "all gangs of a job or none")
 
@@ -56,7 +57,7 @@ func TestGrantedPlaces(t *testing.T) {
 	for _, pod := range first {
 		c.SetPod(pod)
 	}
-	there, why := c.Grant(NewToCome(first), nil)
+	there, why := c.Grant(clusterstate.NewToCome(first), nil)
 	require.Empty(t, why)
 	assert.Equal(t, granted, there, "its pods are there, and have no places yet")
 	d, _, err = c.Decide("ns/first", Limits{}, accept)
@@ -66,7 +67,7 @@ func TestGrantedPlaces(t *testing.T) {
 		assert.Equal(t, granted[0].Nodes[0].Members[a.Member], a.Record.GPUs)
 	}
 	assert.False(t, c.Granted("ns/first"), "it has its place")
-	none, why := c.Grant(NewToCome(first), nil)
+	none, why := c.Grant(clusterstate.NewToCome(first), nil)
 	require.Empty(t, why)
 	assert.Empty(t, none)
 
@@ -87,14 +88,14 @@ func TestPlacesThatWerePromised(t *testing.T) {
 	c := newCache(t, "a", "b")
 	pods := gangOf("job", 1, 4)
 	at := map[string][]contract.PlannedNode{"ns/job": {{Node: "b", Members: map[string][]int{"worker-0": {4, 5, 6, 7}}}}}
-	granted, why := c.Grant(NewToCome(pods), at)
+	granted, why := c.Grant(clusterstate.NewToCome(pods), at)
 	require.Empty(t, why)
 	assert.Equal(t, at["ns/job"][0].Members, granted[0].Nodes[0].Members)
 	assert.Equal(t, "b", granted[0].Nodes[0].Node)
 	c.Revoke("ns/job")
 
 	c.SetPod(podtest.New("other", podtest.OnNode("b"), podtest.Asks(contract.ResourceTopologyGPU, 1), podtest.Recorded(contract.Allocation{Node: "b", GPUs: []int{7}})))
-	_, why = c.Grant(NewToCome(pods), at)
+	_, why = c.Grant(clusterstate.NewToCome(pods), at)
 	assert.Contains(t, why, "cannot be had")
 	assert.False(t, c.Granted("ns/job"))
 }
@@ -107,7 +108,7 @@ func TestPlacesOfMembersThatComeLater(t *testing.T) {
 		pods[i] = podtest.New(fmt.Sprintf("gang-worker-%d", i), podtest.Worker(i), podtest.Asks(contract.ResourceTopologyGPU, 2),
 			podtest.Label(contract.LightGangLabel, "gang"), podtest.Label(contract.LightGangMinLabel, "2"))
 	}
-	granted, why := c.Grant(NewToCome(pods), nil)
+	granted, why := c.Grant(clusterstate.NewToCome(pods), nil)
 	require.Empty(t, why)
 	other := gangOf("other", 1, 2)[0]
 	at := map[string][]int{}
@@ -130,7 +131,7 @@ func TestPlacesOfMembersThatComeLater(t *testing.T) {
 	assert.Empty(t, d.Assumed, "the others are promised theirs")
 	take(pods[3])
 	assert.True(t, c.Granted("ns/gang"))
-	again, why := c.Grant(NewToCome(pods), nil)
+	again, why := c.Grant(clusterstate.NewToCome(pods), nil)
 	require.Empty(t, why)
 	require.Len(t, again, 1)
 	assert.Equal(t, map[string][]int{"worker-2": granted[0].Nodes[0].Members["worker-2"]}, again[0].Nodes[0].Members)
@@ -143,7 +144,7 @@ func TestPlacesOfMembersThatComeLater(t *testing.T) {
 func TestPlaceOfMembersOfOtherNames(t *testing.T) {
 	c := newCache(t, "a")
 	pods := gangOf("gang", 2, 4)
-	_, why := c.Grant(NewToCome(pods), nil)
+	_, why := c.Grant(clusterstate.NewToCome(pods), nil)
 	require.Empty(t, why)
 	for i := range pods {
 		c.SetPod(podtest.New(fmt.Sprintf("gang-worker-%d", 7+i), podtest.Worker(7+i), podtest.Asks(contract.ResourceTopologyGPU, 4),

@@ -3,15 +3,15 @@ package fleet
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 // toCome are the gangs of a job that is still to come.
 type toCome struct {
-	clustercache.ToCome
+	clusterstate.ToCome
 	// planned are the same with the places that a plan gives them in a cluster, "" for none.
-	planned clustercache.ToCome
+	planned clusterstate.ToCome
 	cluster string
 }
 
@@ -22,7 +22,7 @@ func newToCome(pods []*corev1.Pod) toCome {
 			cluster = record.Cluster
 		}
 	}
-	gangs := toCome{planned: clustercache.NewToCome(pods), cluster: cluster}
+	gangs := toCome{planned: clusterstate.NewToCome(pods), cluster: cluster}
 	if gangs.ToCome = gangs.planned; cluster == "" {
 		return gangs
 	}
@@ -31,12 +31,12 @@ func newToCome(pods []*corev1.Pod) toCome {
 		anywhere[i] = pod.DeepCopy()
 		delete(anywhere[i].Annotations, contract.PlannedPlacementAnnotation)
 	}
-	gangs.ToCome = clustercache.NewToCome(anywhere)
+	gangs.ToCome = clusterstate.NewToCome(anywhere)
 	return gangs
 }
 
 // in are the gangs as they come in a cluster: nodes of another one than the planned one may have names of the plan.
-func (t toCome) in(cluster string) clustercache.ToCome {
+func (t toCome) in(cluster string) clusterstate.ToCome {
 	if cluster == t.cluster {
 		return t.planned
 	}

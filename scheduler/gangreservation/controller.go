@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -252,7 +253,7 @@ func (r *Controller) grant(reservation *contract.GangReservation, planned map[st
 	if len(pods) == 0 {
 		return nil, "the job has no gang: no labels of its pods name one"
 	}
-	toCome := clustercache.NewToCome(pods)
+	toCome := clusterstate.NewToCome(pods)
 	if why := r.claim(keyOf(reservation), toCome.Keys()); why != "" {
 		return nil, why
 	}

@@ -240,7 +240,7 @@ func TestReservations(t *testing.T) {
 	}
 	head := func(c *clustercache.Cache) { c.ReserveBlocked([]string{key}, nil) }
 	grant := func(c *clustercache.Cache) {
-		_, _ = c.Grant(clustercache.NewToCome([]*corev1.Pod{pod("comes", 1, "")}), nil)
+		_, _ = c.Grant(clusterstate.NewToCome([]*corev1.Pod{pod("comes", 1, "")}), nil)
 	}
 	for name, test := range map[string]struct {
 		most                             string

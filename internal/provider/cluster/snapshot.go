@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/capacity"
@@ -24,6 +25,8 @@ type Snapshot struct {
 	NoScheduler bool
 
 	view *snapshot.View
+	// state says what becomes of pods that are still to come.
+	state *clusterstate.State
 	// gang returns a gang by its key.
 	gang func(key string) (inventory.GangState, bool)
 	// waiting are the gangs that wait for room, in the order of the scheduler's queue.
@@ -60,8 +63,9 @@ func settle(nodes []corev1.Node, now time.Time) {
 func newSnapshot(objects clusterlist.Objects) *Snapshot {
 	s := &Snapshot{Objects: objects}
 	settle(s.Nodes, time.Now())
-	snapshot, err := s.Objects.Snapshot()
-	s.gang, s.view, s.broken = snapshot.Gang, snapshot.View, err
+	state, err := s.Objects.State()
+	snapshot := state.Snapshot()
+	s.state, s.gang, s.view, s.broken = state, snapshot.Gang, snapshot.View, err
 	for _, key := range snapshot.Waiting() {
 		gang, _ := snapshot.Gang(key)
 		s.waiting = append(s.waiting, gang)
@@ -128,6 +132,18 @@ func (s *Snapshot) Quota() (*quota.Tree, error) {
 func (s *Snapshot) Missing(gang string) string {
 	state, _ := s.gang(gang)
 	return state.MissingText
+}
+
+// ToCome are the gangs of pods that are still to come, as the scheduler asks for their places; why says of one why it cannot.
+func (s *Snapshot) ToCome(pods []*corev1.Pod) (gangs []placement.Gang, why string) {
+	for _, gang := range clusterstate.NewToCome(pods) {
+		asked, why := s.state.Asked(gang)
+		if why != "" {
+			return nil, why
+		}
+		gangs = append(gangs, asked)
+	}
+	return gangs, ""
 }
 
 // Hardware returns those of the named nodes that exist as the planner sees them, in its

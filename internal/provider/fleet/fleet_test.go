@@ -1,4 +1,4 @@
-package fleetdata_test
+package fleet_test
 
 import (
 	"fmt"

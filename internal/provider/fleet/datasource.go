@@ -1,5 +1,5 @@
-// Package fleetdata is the data source gpuplan_fleet: the member clusters of a fleet, as its hub sees them.
-package fleetdata
+// Package fleet is the data source gpuplan_fleet: the member clusters of a fleet, as its hub sees them.
+package fleet
 
 import (
 	"context"

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +33,7 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 		if inventory.LeafOf(object, nil) == "" {
 			pod.Leaf = "" // the tree that the plan makes has a leaf for its namespace, maybe another one
 		}
-		if job := jobOf(object); job != "" {
+		if job := JobOf(object); job != "" {
 			pod.Job, pod.Name = job, job
 			if own(object.Labels) {
 				live.Own[pod.Job] = true
@@ -45,7 +46,7 @@ func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
 		named := false
 		for _, object := range gang.Pods {
 			named = named || inventory.LeafOf(object, nil) != ""
-			if job := jobOf(object); job != "" {
+			if job := JobOf(object); job != "" {
 				waiting.Job = job
 				live.Own[waiting.Job] = live.Own[waiting.Job] || own(object.Labels)
 			}
@@ -83,22 +84,22 @@ func (s *Snapshot) Reserve(view *snapshot.View, but string) {
 	backfill.ReserveEach(view, gangs)
 }
 
-// jobOf is the ID of a pod's training job, "" for none.
-func jobOf(pod *corev1.Pod) string {
+// JobOf is the ID of a pod's training job, "" for none.
+func JobOf(pod *corev1.Pod) string {
 	if name := pod.Labels[contract.JobNameLabel]; name != "" {
 		return pod.Namespace + "/" + name
 	}
 	return ""
 }
 
-// ViewWithout returns what View does, as if a job held nothing.
-func (s *Snapshot) ViewWithout(job string) (*snapshot.View, error) {
+// ViewWithout returns what View does, as if jobs held nothing.
+func (s *Snapshot) ViewWithout(jobs ...string) (*snapshot.View, error) {
 	view, err := s.View()
 	if err != nil {
 		return nil, err
 	}
 	for i := range s.Objects.Pods {
-		if object := &s.Objects.Pods[i]; jobOf(object) == job {
+		if object := &s.Objects.Pods[i]; slices.Contains(jobs, JobOf(object)) {
 			if holds, ok := inventory.Pod(object); ok {
 				view.RemovePod(holds.ID)
 			}

@@ -86,7 +86,7 @@ func newSnapshot(objects clusterlist.Objects) *Snapshot {
 // On those of the planned nodes that are to come the cluster's DaemonSets run.
 func (s *Snapshot) Surroundings(own func(labels map[string]string) bool, planned []placement.Node) *inventory.Surroundings {
 	s.around.Do(func() {
-		s.amid = inventory.NewSurroundings(s.Nodes, s.CSINodes, s.Objects.Pods, s.BoundVolume(), func(p *corev1.Pod) bool { return jobOf(p) == "" || !own(p.Labels) })
+		s.amid = inventory.NewSurroundings(s.Nodes, s.CSINodes, s.Objects.Pods, s.BoundVolume(), func(p *corev1.Pod) bool { return JobOf(p) == "" || !own(p.Labels) })
 	})
 	keepers := s.keepers()
 	if len(keepers) == 0 {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -55,7 +56,7 @@ func (r *policy) remove(ctx context.Context, m *model) (diags diag.Diagnostics, 
 	}
 	obj, err := find(ctx, client, m)
 	switch {
-	case kube.IsNotFound(err) || errors.Is(err, errNoHub):
+	case kube.IsNotFound(err) || errors.Is(err, fleetplan.ErrNoHub):
 		return nil, nil
 	case err != nil:
 		return nil, err

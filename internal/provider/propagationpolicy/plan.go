@@ -13,11 +13,13 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -56,19 +58,50 @@ func (r *policy) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest,
 		plan.ID = types.StringUnknown()
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("id"))
 	}
-	kinds, err := servedKinds(ctx, client)
+	kinds, err := fleetplan.PolicyKinds(ctx, client)
 	switch {
-	case errors.Is(err, errNoHub) && !r.Session.Ledger.Applying(): // what else is planned may make it one
+	case errors.Is(err, fleetplan.ErrNoHub) && !r.Session.Ledger.Applying(): // what else is planned may make it one
 		resp.Diagnostics.AddWarning(noHub, session.Sentence(err)+" An apply fails, unless it becomes a hub before.")
 	case err != nil:
 		resp.Diagnostics.Append(notHub(err)...)
 	case isNew:
 		plan.APIVersion = types.StringValue(kinds[0].GroupVersion().String())
 	}
+	if err == nil && named {
+		r.tell(ctx, client, &plan)
+	}
 	if resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...); err != nil || !named || resp.Plan.Raw.Equal(req.State.Raw) {
 		return
 	}
 	resp.Diagnostics.Append(r.check(ctx, client, req.State, &plan, isNew)...)
+}
+
+// tell tells the jobs of the fleet what becomes of the policy.
+func (r *policy) tell(ctx context.Context, client *kube.Client, m *model) {
+	fleet, err := r.Session.Fleet()
+	if err != nil {
+		return // which is said already
+	}
+	var obj *unstructured.Unstructured
+	if values, _ := m.values(ctx); known.Wholly(ctx, values) {
+		if kind, err := kindOf(ctx, client, m); err == nil {
+			obj, _ = m.policy(ctx, kind, r.Session.Owner)
+		}
+	}
+	if obj != nil && m.SchedulerName.IsNull() { // the hub chooses one when the policy is made
+		if live, err := find(ctx, client, m); err == nil {
+			takeScheduler(obj, live)
+		} else if stored, err := client.TryCreate(ctx, obj); err == nil {
+			takeScheduler(obj, stored)
+		}
+	}
+	fleet.PlanPolicy(m.namespace(), m.Name.ValueString(), obj)
+}
+
+// takeScheduler gives a policy the scheduler of another one.
+func takeScheduler(policy, from *unstructured.Unstructured) {
+	name, _, _ := unstructured.NestedString(from.Object, "spec", "schedulerName")
+	_ = unstructured.SetNestedField(policy.Object, name, "spec", "schedulerName") // a policy has a spec
 }
 
 // leaves reports whether the policy's deletion has begun, which nothing stops: a destroy waits for its end, and any other plan

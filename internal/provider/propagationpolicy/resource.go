@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/written"
 )
@@ -67,7 +68,7 @@ func (r *policy) look(ctx context.Context, of tfsdk.State, m *model) (found bool
 	}
 	obj, err := find(ctx, client, m)
 	switch {
-	case kube.IsNotFound(err) || errors.Is(err, errNoHub):
+	case kube.IsNotFound(err) || errors.Is(err, fleetplan.ErrNoHub):
 		return false, nil, nil
 	case err != nil:
 		return false, nil, err

@@ -21,6 +21,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
 
@@ -111,6 +112,7 @@ type Session struct {
 	service service
 	kube    func() (*kube.Client, error)
 	cluster func() (*cluster.Cluster, error)
+	fleet   func() (*fleetplan.Fleet, error)
 }
 
 // New returns the session of one configured provider. It contacts nobody.
@@ -131,6 +133,10 @@ func New(s Settings) *Session {
 		client, err := session.kube()
 		return cluster.New(client, session.Ledger.Applying), err
 	})
+	session.fleet = sync.OnceValues(func() (*fleetplan.Fleet, error) {
+		client, err := session.kube()
+		return fleetplan.New(client, session.Ledger.Applying, session.Owns), err
+	})
 	return session
 }
 
@@ -150,6 +156,9 @@ func (s *Session) Kube() (*kube.Client, error) {
 
 // Cluster returns what the walk sees of the cluster, with the same errors as [Session.ACS].
 func (s *Session) Cluster() (*cluster.Cluster, error) { return s.cluster() }
+
+// Fleet returns what the walk sees, and plans, of the fleet of which the cluster is the hub, with the same errors as [Session.ACS].
+func (s *Session) Fleet() (*fleetplan.Fleet, error) { return s.fleet() }
 
 // Snapshot returns the cluster as this walk sees it ([cluster.Cluster.Snapshot]), with the
 // same errors as [Session.ACS] when there is no access to it.

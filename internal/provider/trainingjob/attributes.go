@@ -118,6 +118,10 @@ var placementAttributes = []jobAttribute{
 		places:   true,
 	},
 	{
+		name:   "fleet",
+		schema: fleetSchema,
+	},
+	{
 		name: "after",
 		schema: schema.ListAttribute{
 			MarkdownDescription: "Jobs that are placed first, `[gpuplan_training_job.NAME.placed]`: this one is planned around them. " +
@@ -443,6 +447,14 @@ var resultAttributes = []jobAttribute{
 		schema: computedText("The job with its planned placement, for `after` of jobs that are placed behind this one."),
 	},
 	{
+		name:   "planned_cluster",
+		schema: computedText("Member cluster in which the planned placement of a job of a fleet is; null for any other job, or where nothing is promised."),
+	},
+	{
+		name:   "cluster",
+		schema: computedText("Member cluster to which the hub has sent a job of a fleet; null before, and for any other job."),
+	},
+	{
 		name: "planned_placement",
 		schema: schema.MapAttribute{
 			MarkdownDescription: "Where the plan puts every member, " + assignment.Description + ". A node that does not exist yet is called `POOL[0]`, `POOL[1]`, …: the pool's nodes by age; once it exists, a refresh gives its name. " +
@@ -460,7 +472,7 @@ var resultAttributes = []jobAttribute{
 	{
 		name: "placement_as_planned",
 		schema: schema.BoolAttribute{
-			MarkdownDescription: "Whether all members got the nodes and GPUs of the planned placement, by what the scheduler has recorded and, where the agent of a node gives containers their GPUs, by what it has given; the data source `gpuplan_training_job` says where they run. Null as long as not all are placed, or when nothing was promised.",
+			MarkdownDescription: "Whether all members got the nodes and GPUs of the planned placement, of a job of a fleet in the planned cluster, by what the scheduler has recorded and, where the agent of a node gives containers their GPUs, by what it has given; the data source `gpuplan_training_job` says where they run. Null as long as not all are placed, or when nothing was promised.",
 			Computed:            true,
 		},
 	},

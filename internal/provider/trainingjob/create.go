@@ -57,6 +57,8 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 	left := r.left(ctx, client, *m, of, spec)
 	promised := spec.Suspend || len(m.PlannedPlacement.Elements()) > 0
 	switch {
+	case left == nil && m.ofFleet():
+		diags.Append(r.placeNow(ctx, m, spec)...)
 	case promised:
 	case left == nil:
 		diags.Append(r.planOnCluster(ctx, client, m, spec)...)
@@ -70,13 +72,13 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		return false, diags
 	}
 	var stale diag.Diagnostics
-	if promised && left == nil {
+	if promised && left == nil && !m.ofFleet() {
 		stale = r.confirm(ctx, client, *m, spec)
 	}
 	if diags.Append(stale...); diags.HasError() {
 		return false, diags
 	}
-	if left == nil {
+	if left == nil && !m.ofFleet() {
 		if diags.Append(r.checkGang(ctx, *m, spec)...); diags.HasError() {
 			return false, diags
 		}

@@ -39,7 +39,16 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 	case m.kept.UIDs.Other(live), r.TakenOver(m, live.GetLabels()[contract.OwnerLabel]):
 		return nil, nil
 	}
-	return nil, r.discard(ctx, client, spec, live)
+	at := site{}
+	if m.ofFleet() && live != nil {
+		if at, err = r.siteOf(ctx, m, live); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.discard(ctx, client, spec, live); err != nil {
+		return nil, err
+	}
+	return nil, at.emptied(ctx, spec)
 }
 
 // discard deletes a job, of which live is the object, and makes what it held seen as free by those that

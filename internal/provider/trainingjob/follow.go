@@ -36,7 +36,13 @@ func (r *trainingJob) follow(ctx context.Context, client *kube.Client, m *model,
 		diags.AddAttributeWarning(path.Root("tensorboard"), "Job was created, but its TensorBoard was not", session.Sentence(err)+
 			" The job goes on. The next plan makes what is missing.")
 	}
-	last, err := r.wait(ctx, client, spec, m.WaitFor.ValueString(), m.expected(ctx, asPlanned))
+	await := r.wait
+	if m.ofFleet() {
+		await = func(ctx context.Context, _ *kube.Client, spec job.Spec, goal string, placed int) (*unstructured.Unstructured, error) {
+			return r.waitInFleet(ctx, m, spec, goal, placed)
+		}
+	}
+	last, err := await(ctx, client, spec, m.WaitFor.ValueString(), m.expected(ctx, asPlanned))
 	if kube.IsNotFound(err) && m.mayBeCleanedUp() {
 		m.Status = types.StringValue(phaseCleanedUp)
 		return diags
@@ -96,5 +102,8 @@ func (m *model) settle() {
 	}
 	if m.PlacementAsPlanned.IsUnknown() {
 		m.PlacementAsPlanned = types.BoolNull()
+	}
+	if m.Cluster.IsUnknown() {
+		m.Cluster = types.StringNull()
 	}
 }

@@ -20,6 +20,7 @@ type model struct {
 	Mode                    types.String   `tfsdk:"mode"`
 	Gang                    types.Object   `tfsdk:"gang"`
 	Pools                   types.List     `tfsdk:"pools"`
+	Fleet                   types.Object   `tfsdk:"fleet"`
 	After                   types.List     `tfsdk:"after"`
 	RequireImmediate        types.Bool     `tfsdk:"require_immediate"`
 	AllowPreemption         types.Bool     `tfsdk:"allow_preemption"`
@@ -62,6 +63,8 @@ type model struct {
 
 	PoolNames          types.List   `tfsdk:"pool_names"`
 	Placed             types.String `tfsdk:"placed"`
+	PlannedCluster     types.String `tfsdk:"planned_cluster"`
+	Cluster            types.String `tfsdk:"cluster"`
 	PlannedPlacement   types.Map    `tfsdk:"planned_placement"`
 	PlannedNodeCount   types.Int64  `tfsdk:"planned_node_count"`
 	PlacementAsPlanned types.Bool   `tfsdk:"placement_as_planned"`

@@ -63,7 +63,7 @@ func (c checker) before(after types.List) (ids []string, known bool, diags diag.
 		case id == c.spec.ID():
 			diags.AddAttributeError(at, "Job comes after itself", fmt.Sprintf("after of job %s names the job itself.", id))
 		case mark == existsMark:
-		case mark == c.session.Ledger.Mark(id):
+		case mark == c.mark(id):
 			ids = append(ids, id)
 		case c.session.Ledger.Keeps(id):
 			diags.AddAttributeError(at, "Job was not read", fmt.Sprintf(

@@ -19,7 +19,7 @@ import (
 // setPlanned fills in the planned placement; nil means that nothing is promised.
 func (m *model) setPlanned(assignments []assignment.Model) {
 	if assignments == nil {
-		m.PlannedPlacement, m.PlannedNodeCount = types.MapNull(types.StringType), types.Int64Null()
+		m.PlannedPlacement, m.PlannedNodeCount, m.PlannedCluster = types.MapNull(types.StringType), types.Int64Null(), types.StringNull()
 		return
 	}
 	m.PlannedPlacement = assignment.Value(assignments)
@@ -86,7 +86,9 @@ func (m model) carry(ctx context.Context, spec *job.Spec) (diags diag.Diagnostic
 	if len(planned) == 0 || diags.HasError() {
 		return diags
 	}
-	text, err := assignment.Record(planned).Text()
+	record := assignment.Record(planned)
+	record.Cluster = m.PlannedCluster.ValueString()
+	text, err := record.Text()
 	switch {
 	case err != nil:
 		diags.AddError("Planned placement cannot be written", session.Sentence(err))

@@ -15,6 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fields"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/preflight"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -32,6 +33,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &state)...); !resp.Diagnostics.HasError() {
 			resp.Diagnostics.Append(r.DeletesTheirs(&state, id(state).ValueString())...)
 			r.Session.ShowCluster(ctx)
+			r.inFleet(state, (*fleetplan.Fleet).Leave)
 			resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.DeleteJob(id(state).ValueString()))...)
 		}
 		return
@@ -41,12 +43,12 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.Append(fields.Get(ctx, tfsdk.State(req.Plan), &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
-	offered, after := config.Pools, config.After // write-only: the plan does not have them
-	pools, known, diags := capacity.List(ctx, offered)
+	on, diags := config.offer(ctx) // write-only: the plan does not have it, nor after
+	after := config.After
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
-	plan.ID, plan.PoolNames = id(plan), poolNames(offered, pools, known)
+	plan.ID, plan.PoolNames = id(plan), on.names
 	if req.State.Raw.IsNull() {
 		if resp.Diagnostics.Append(plan.asNew(ctx, config)...); resp.Diagnostics.HasError() {
 			return
@@ -59,10 +61,10 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		if resp.Diagnostics.Append(r.checkNeeds(ctx, plan, question)...); resp.Diagnostics.HasError() {
 			return
 		}
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, question.answer.Admission)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, question.answer.Admission)...)
 		resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)
 		resp.Diagnostics.Append(r.noteReplacement(ctx, plan.ID.ValueString(), resp.Private)...)
-		resp.Diagnostics.Append(r.preflight(ctx, plan, question, offer{pools, known})...)
+		resp.Diagnostics.Append(r.preflight(ctx, plan, question, on)...)
 		return
 	}
 	var state model
@@ -70,7 +72,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &state)...); resp.Diagnostics.HasError() {
 		return
 	}
-	if offered.IsNull() {
+	if config.Pools.IsNull() && !config.ofFleet() {
 		// Terraform leaves out what lifecycle.ignore_changes names. Nor does a job move that need not keep to its pools.
 		plan.PoolNames = state.PoolNames
 	}
@@ -104,7 +106,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		for _, attribute := range replace {
 			resp.RequiresReplace = append(resp.RequiresReplace, replacePath(attribute, plan, state))
 		}
-		plan.PoolNames = poolNames(offered, pools, known) // a new job has those that it is given
+		plan.PoolNames = on.names // a new job has those that it is given
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("pool_names"), plan.PoolNames)...)
 		resp.Diagnostics.Append(plan.asNew(ctx, config)...)
 		wanted, unknown, diags = plan.spec(ctx)
@@ -118,7 +120,8 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 			}
 		}
 		r.Session.Ledger.ReplaceJob(old.ID(), plan.ID.ValueString())
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, r.admissionAtPlan(ctx, wanted, unknown))...)
+		r.inFleet(state, (*fleetplan.Fleet).Leave)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, r.admissionOf(ctx, plan, wanted, unknown))...)
 		return
 	}
 	keepResults(&plan, state, state.moves(old, wanted) || len(unknown) > 0)
@@ -139,11 +142,12 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	case state.resumes(old, wanted):
 		plan.kept.Ended = state.kept.Ended
 		starts = r.askResume(ctx, wanted, unknown)
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, offer{pools, known}, starts.Admission)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, starts.Admission)...)
 	case state.moves(old, wanted) && wanted.Suspend && !old.Suspend:
 		r.Session.ShowCluster(ctx)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
 	default:
+		r.inFleet(state, (*fleetplan.Fleet).Keep)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.KeepJob(old.ID()))...)
 	}
 	resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)
@@ -214,6 +218,7 @@ func (m model) resumes(old, wanted job.Spec) bool {
 // that ends or starts pods leaves only the planned placement as it is.
 func keepResults(plan *model, state model, changes bool) {
 	plan.PlannedPlacement, plan.PlannedNodeCount, plan.Placed = state.PlannedPlacement, state.PlannedNodeCount, state.Placed
+	plan.PlannedCluster, plan.Cluster = state.PlannedCluster, state.Cluster
 	if changes {
 		return
 	}
@@ -224,6 +229,20 @@ func keepResults(plan *model, state model, changes bool) {
 type offer struct {
 	pools []capacity.Capacity
 	known bool
+	// names are those of the pools.
+	names types.List
+	// clusters are the pools by member cluster, of a job of a fleet.
+	clusters map[string][]capacity.Capacity
+}
+
+// offer is what the configuration of a job gives it.
+func (m model) offer(ctx context.Context) (o offer, diags diag.Diagnostics) {
+	if m.ofFleet() {
+		return m.fleetOffer(ctx)
+	}
+	o.pools, o.known, diags = capacity.List(ctx, m.Pools)
+	o.names = poolNames(m.Pools, o.pools, o.known)
+	return o, diags
 }
 
 // anywhere reports whether the job may use any node, as far as is known.
@@ -233,6 +252,11 @@ func (o offer) anywhere() bool { return !o.known || len(o.pools) == 0 }
 // makes of it decides about the check alone.
 func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on offer, admission job.Admission) (diags diag.Diagnostics) {
 	m.PlannedPlacement, m.PlannedNodeCount, m.Placed = types.MapUnknown(types.StringType), types.Int64Unknown(), types.StringUnknown()
+	m.PlannedCluster, m.Cluster = types.StringNull(), types.StringNull()
+	if m.ofFleet() {
+		m.PlannedCluster, m.Cluster = types.StringUnknown(), types.StringUnknown()
+		return r.placeInFleet(ctx, m, after, on)
+	}
 	spec, unknown, diags := m.spec(ctx)
 	if diags.HasError() {
 		return diags

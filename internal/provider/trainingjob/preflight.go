@@ -123,6 +123,9 @@ type question struct {
 
 // ask asks the cluster whether it would let the job be created and its pods start.
 func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
+	if m.ofFleet() {
+		return q // its pods start in another cluster
+	}
 	spec, unknown, specDiags := m.spec(ctx)
 	if specDiags.HasError() || len(unknown) > 0 {
 		return q
@@ -168,6 +171,14 @@ func (r *trainingJob) admissionAtPlan(ctx context.Context, spec job.Spec, unknow
 		return r.admission(ctx, client, spec)
 	}
 	return nil
+}
+
+// admissionOf is admissionAtPlan of a job that has its pods in the cluster, nothing of one of a fleet.
+func (r *trainingJob) admissionOf(ctx context.Context, m model, spec job.Spec, unknown []string) job.Admission {
+	if m.ofFleet() {
+		return nil
+	}
+	return r.admissionAtPlan(ctx, spec, unknown)
 }
 
 // admission asks the cluster what it would make of a job's pods.

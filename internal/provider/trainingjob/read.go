@@ -112,22 +112,28 @@ func finished(m model) bool {
 // refresh fills in how the job stands, and whether its members run where they were planned.
 // why says in a sentence what kept them from there, "" when nothing did.
 func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.Unstructured) (why string, diags diag.Diagnostics) {
-	status, err := job.StatusOf(obj)
-	if err != nil {
-		diags.AddError("Job cannot be read", session.Sentence(err))
+	at, err := r.siteOf(ctx, m, obj)
+	if err == nil && m.ofFleet() {
+		m.Cluster = textOrNull(at.cluster)
+	}
+	if at.obj != nil {
+		obj = at.obj
+	}
+	status, statusErr := job.StatusOf(obj)
+	if statusErr != nil {
+		diags.AddError("Job cannot be read", session.Sentence(statusErr))
 		return why, diags
 	}
 	m.Status = types.StringValue(string(status.Phase))
-	seen, err := r.Session.Cluster()
 	var actual whereabouts
-	if err == nil {
-		actual, err = whereaboutsOf(ctx, seen, obj, &diags)
-	}
 	var names map[string]string
-	if err == nil {
-		names, err = plannedNames(ctx, seen, obj)
+	if err == nil && at.obj != nil {
+		actual, err = whereaboutsOf(ctx, at.seen, obj, &diags)
 	}
-	if apierrors.IsForbidden(err) { // the job can be changed and deleted all the same
+	if err == nil && at.obj != nil {
+		names, err = plannedNames(ctx, at.seen, obj)
+	}
+	if apierrors.IsForbidden(err) || err != nil && m.ofFleet() { // the job can be changed and deleted all the same, also while its cluster is away
 		if m.PlacementAsPlanned.IsUnknown() {
 			m.PlacementAsPlanned = types.BoolNull()
 		}
@@ -142,6 +148,12 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 		return actual.why, diags // its pods were cleaned up
 	}
 	m.PlacementAsPlanned = asPlanned(placementOf(ctx, m.PlannedPlacement, &diags), actual.members, names)
+	if planned := m.PlannedCluster.ValueString(); planned != at.cluster && m.PlacementAsPlanned.ValueBool() {
+		m.PlacementAsPlanned = types.BoolValue(false)
+	}
+	if planned := m.PlannedCluster.ValueString(); planned != at.cluster && at.cluster != "" && planned != "" {
+		actual.why = fmt.Sprintf("The hub sent job %s to cluster %s, and not to %s.", m.ID.ValueString(), at.cluster, planned)
+	}
 	return actual.why, diags
 }
 
@@ -152,12 +164,12 @@ func (r *trainingJob) nameNodes(ctx context.Context, m *model, obj *unstructured
 	if !slices.ContainsFunc(planned, func(a assignment.Model) bool { return strings.HasSuffix(a.Node, "]") }) {
 		return diags
 	}
-	seen, err := r.Session.Cluster()
+	at, err := r.siteOf(ctx, m, obj)
 	var names map[string]string
-	if err == nil {
-		names, err = plannedNames(ctx, seen, obj)
+	if err == nil && at.obj != nil && at.cluster == m.PlannedCluster.ValueString() {
+		names, err = plannedNames(ctx, at.seen, at.obj)
 	}
-	if apierrors.IsForbidden(err) { // which is said already
+	if apierrors.IsForbidden(err) || err != nil && m.ofFleet() { // which is said already
 		return diags
 	}
 	if err != nil {
@@ -203,6 +215,14 @@ func nodesIn(view *snapshot.View) []placement.Node {
 		}
 	}
 	return nodes
+}
+
+// textOrNull is a text, null for none.
+func textOrNull(text string) types.String {
+	if text == "" {
+		return types.StringNull()
+	}
+	return types.StringValue(text)
 }
 
 func timeValue(t *metav1.Time) types.String {

@@ -50,6 +50,9 @@ func (m *model) takePlanned(obj *unstructured.Unstructured) (diags diag.Diagnost
 		diags.AddWarning("Planned placement is lost", session.Sentence(err))
 	case ok:
 		m.setPlanned(assignment.FromRecord(record))
+		if record.Cluster != "" {
+			m.PlannedCluster = types.StringValue(record.Cluster)
+		}
 	}
 	return diags
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fields"
 )
 
@@ -22,14 +21,15 @@ func (r *trainingJob) ValidateConfig(ctx context.Context, req resource.ValidateC
 	if resp.Diagnostics.Append(fields.Get(ctx, tfsdk.State(req.Config), &m)...); resp.Diagnostics.HasError() {
 		return
 	}
-	pools, known, diags := capacity.List(ctx, m.Pools)
-	m.PoolNames = poolNames(m.Pools, pools, known)
+	on, diags := m.offer(ctx)
+	m.PoolNames = on.names
 	resp.Diagnostics.Append(diags...)
 	resp.Diagnostics.Append(checkAfter(m.After)...)
 	spec, unknown, diags := m.spec(ctx)
 	if resp.Diagnostics.Append(diags...); diags.HasError() {
 		return
 	}
+	resp.Diagnostics.Append(m.checkFleet(spec)...)
 	for _, attribute := range undecided(ctx, m) {
 		if attribute != "roles" { // what is known of them is checked
 			unknown = append(unknown, attribute)

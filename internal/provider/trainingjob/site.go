@@ -1,0 +1,159 @@
+package trainingjob
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-log/tflog"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+)
+
+// site is where a job runs: in the cluster of its object, or, of a job of a fleet, in the member cluster to which the hub has sent it.
+type site struct {
+	// cluster is the name of that member cluster, "" for none.
+	cluster string
+	client  *kube.Client
+	seen    *cluster.Cluster
+	// obj is the job's object there, nil where there is none yet.
+	obj *unstructured.Unstructured
+	// waits is why a job of a fleet has no cluster.
+	waits string
+}
+
+var bindingKind = schema.GroupVersionKind{Group: contract.KarmadaWorkGroup, Version: contract.ResourceBindingVersion, Kind: contract.ResourceBindingKind}
+
+// siteOf finds where a job runs, of which obj is the object that Terraform has made.
+func (r *trainingJob) siteOf(ctx context.Context, m *model, obj *unstructured.Unstructured) (s site, err error) {
+	if !m.ofFleet() {
+		s.obj = obj
+		if s.client, err = r.Session.Kube(); err == nil {
+			s.seen, err = r.Session.Cluster()
+		}
+		return s, err
+	}
+	hub, err := r.Session.Kube()
+	if err != nil {
+		return s, err
+	}
+	// https://github.com/karmada-io/karmada/blob/v1.17.1/pkg/util/names/names.go, GenerateBindingName
+	binding, err := hub.Get(ctx, bindingKind, obj.GetNamespace(), strings.ToLower(obj.GetName()+"-"+obj.GetKind()))
+	if kube.IsNotFound(err) {
+		s.waits = "the hub has not looked at it yet: no policy has taken it"
+		return s, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("look where the hub has sent the job: %w", err)
+	}
+	clusters, _, err := unstructured.NestedSlice(binding.Object, "spec", "clusters")
+	if err != nil {
+		return s, fmt.Errorf("read binding %s: %w", binding.GetName(), err)
+	}
+	if len(clusters) == 0 {
+		s.waits = "it has no cluster yet"
+		if said, err := condition.Find(binding, "Scheduled"); err == nil && said != nil && said.Message != "" {
+			s.waits = said.Message
+		} else if held, _, _ := unstructured.NestedBool(binding.Object, "spec", "suspension", "scheduling"); held {
+			s.waits = "it waits in the queue of the hub"
+		}
+		return s, nil
+	}
+	first, _ := clusters[0].(map[string]any)
+	s.cluster, _ = first["name"].(string)
+	fleet, err := r.Session.Fleet()
+	if err != nil {
+		return s, err
+	}
+	member, err := fleet.MemberCalled(ctx, s.cluster)
+	if err != nil {
+		return s, err
+	}
+	s.client, s.seen = member.Client, member.Seen
+	s.obj, err = find(ctx, s.client, job.Framework(m.Framework.ValueString()), obj.GetNamespace(), obj.GetName())
+	if absent(err) {
+		s.obj, s.waits, err = nil, "it is on its way to cluster "+s.cluster, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("member cluster %s: %w", s.cluster, err)
+	}
+	return s, nil
+}
+
+// emptied waits until a member cluster has neither a job of a fleet nor pods of it, because they hold the GPUs of nodes that may be
+// deleted next.
+func (s site) emptied(ctx context.Context, spec job.Spec) error {
+	if s.cluster == "" {
+		return nil
+	}
+	for {
+		_, err := find(ctx, s.client, spec.Framework, spec.Namespace, spec.Name)
+		there := err == nil
+		if absent(err) {
+			pods, listErr := s.client.Typed.CoreV1().Pods(spec.Namespace).List(ctx, metav1.ListOptions{LabelSelector: podLabels(spec).String()})
+			if err = listErr; err == nil {
+				there = len(pods.Items) > 0
+			}
+		}
+		if err == nil && !there {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if err == nil {
+				err = errors.New("the job or its pods are there still")
+			}
+			return fmt.Errorf("wait until job %s is gone from cluster %s: %w", spec.ID(), s.cluster, err)
+		case <-time.After(again):
+		}
+	}
+}
+
+// again is how soon a member cluster is asked once more.
+const again = 500 * time.Millisecond
+
+// waitInFleet is wait for a job of a fleet: for a cluster first, and then for the job there.
+func (r *trainingJob) waitInFleet(ctx context.Context, m *model, spec job.Spec, goal string, placed int) (*unstructured.Unstructured, error) {
+	hub, err := r.Session.Kube()
+	if err != nil {
+		return nil, err
+	}
+	goal = cmp.Or(goal, waitRunning)
+	said := ""
+	for {
+		obj, err := hub.Get(ctx, spec.GVK(), spec.Namespace, spec.Name)
+		if err != nil || goal == waitNone {
+			return obj, err
+		}
+		at, err := r.siteOf(ctx, m, obj)
+		done, status := false, at.waits
+		switch {
+		case err != nil:
+			status = err.Error() // the member cluster may be back soon
+		case at.obj != nil:
+			if done, status, err = reached(at.obj, goal, placed); err != nil || done {
+				return obj, err
+			}
+			status = fmt.Sprintf("cluster %s: %s", at.cluster, status)
+		}
+		if status != said {
+			said = status
+			tflog.Info(ctx, "waiting for the job", map[string]any{"job": spec.ID(), "status": status})
+		}
+		select {
+		case <-ctx.Done():
+			return obj, fmt.Errorf("wait for %s %s: %w; last seen: %s", spec.GVK().Kind, spec.ID(), ctx.Err(), said)
+		case <-time.After(again):
+		}
+	}
+}

@@ -191,7 +191,7 @@ func start() (*Platform, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Platform{Dir: filepath.Join(dir, "data"), Env: map[string]string{}}
+	p := &Platform{Dir: filepath.Join(dir, "data")}
 	if err := p.up(local); err != nil {
 		return nil, err
 	}
@@ -201,16 +201,35 @@ func start() (*Platform, error) {
 			fmt.Fprintln(os.Stderr, "localtest:", err)
 		}
 	}
-	output, err := exec.Command(local, "env", "--data-dir", p.Dir).Output()
-	if err != nil {
-		return nil, fmt.Errorf("gpuplan-local env: %w", err)
-	}
-	for _, line := range strings.Split(strings.TrimSpace(string(output)), "\n") {
-		name, value, _ := strings.Cut(strings.TrimPrefix(line, "export "), "=")
-		p.Env[name] = strings.Trim(value, "'")
+	if p.Env, err = p.env(local); err != nil {
+		return nil, err
 	}
 	p.Kubeconfig = p.Env["KUBECONFIG"]
 	return p, nil
+}
+
+// env is what `gpuplan-local env` exports.
+func (p *Platform) env(local string, options ...string) (map[string]string, error) {
+	output, err := exec.Command(local, append([]string{"env", "--data-dir", p.Dir}, options...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("gpuplan-local env: %w", err)
+	}
+	env := map[string]string{}
+	for _, line := range strings.Split(strings.TrimSpace(string(output)), "\n") {
+		name, value, _ := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+		env[name] = strings.Trim(value, "'")
+	}
+	return env, nil
+}
+
+// Member is what `gpuplan-local env` exports of a member cluster of a platform that is a fleet.
+func (p *Platform) Member(t testing.TB, name string) map[string]string {
+	t.Helper()
+	local, err := Program("gpuplan-local")
+	require.NoError(t, err)
+	env, err := p.env(local, "--cluster", name)
+	require.NoError(t, err)
+	return env
 }
 
 // up starts the platform in the foreground, so that it ends with this process

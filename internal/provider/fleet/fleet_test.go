@@ -22,7 +22,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
-func TestMain(m *testing.M) { os.Exit(localtest.Main(m, "--members", "1")) }
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m, "--members", "2")) }
 
 const config = "data \"gpuplan_fleet\" \"this\" {}\noutput \"clusters\" {\n  value = data.gpuplan_fleet.this.clusters\n}\n"
 

@@ -96,10 +96,7 @@ func (f *Fleet) Plan(ctx context.Context, j Job) (a Answer, err error) {
 	f.mu.Unlock()
 	a.Place = p.place
 	if !f.applying() {
-		now := f.look(ctx, all, p, before)
-		for now.best < 0 && f.open(ctx, all) && f.visitedWithin(ctx, lastVisit) {
-			now = f.look(ctx, all, p, before)
-		}
+		now := f.lookUntilDecided(ctx, all, p, before)
 		p.actual, a.Actual = now.place(), now.place()
 		a.Promised = p.place != nil && (now.asPlanned() || now.unread[p.place.Cluster])
 		a.Findings = f.judge(ctx, all, p, before, now)
@@ -189,18 +186,32 @@ func (f *Fleet) visit(id string) {
 	}
 }
 
-// visitedWithin waits for the next visit.
-func (f *Fleet) visitedWithin(ctx context.Context, patience time.Duration) bool {
+// lookUntilDecided looks at the clusters until a job has a place, or no other job can leave any more.
+func (f *Fleet) lookUntilDecided(ctx context.Context, all []*contract.FleetCluster, p *planned, before []*planned) outlook {
+	for {
+		next, open := f.nextVisit(), f.open(ctx, all) // before the look: a visit meanwhile ends the wait
+		if now := f.look(ctx, all, p, before); now.best >= 0 || !open || !comes(ctx, next) {
+			return now
+		}
+	}
+}
+
+// nextVisit is closed by the next visit.
+func (f *Fleet) nextVisit() <-chan struct{} {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.next == nil {
 		f.next = make(chan struct{})
 	}
-	next := f.next
-	f.mu.Unlock()
-	timer := time.NewTimer(patience)
+	return f.next
+}
+
+// comes waits for a visit, and reports whether it comes before none does any more.
+func comes(ctx context.Context, visit <-chan struct{}) bool {
+	timer := time.NewTimer(lastVisit)
 	defer timer.Stop()
 	select {
-	case <-next:
+	case <-visit:
 		return true
 	case <-timer.C:
 	case <-ctx.Done():

@@ -283,15 +283,20 @@ func (s *server) unplanned(ctx context.Context, typeName string, state *tfprotov
 	}
 	wanted := of.Type().TerraformType(ctx)
 	value, err := state.Unmarshal(wanted)
+	if err == nil {
+		value, err = tftypes.Transform(value, func(at *tftypes.AttributePath, v tftypes.Value) (tftypes.Value, error) {
+			if a, err := of.AttributeAtTerraformPath(ctx, at); err == nil && a.IsWriteOnly() {
+				return tftypes.NewValue(v.Type(), nil), nil
+			}
+			return v, nil
+		})
+	}
 	var attributes map[string]tftypes.Value
 	if err != nil || value.As(&attributes) != nil {
 		return state
 	}
 	for name, attribute := range of.Attributes {
-		switch value := attributes[name]; {
-		case attribute.IsWriteOnly():
-			attributes[name] = tftypes.NewValue(value.Type(), nil)
-		case attribute.IsComputed() && value.IsNull():
+		if value := attributes[name]; attribute.IsComputed() && value.IsNull() {
 			attributes[name] = tftypes.NewValue(value.Type(), tftypes.UnknownValue)
 		}
 	}

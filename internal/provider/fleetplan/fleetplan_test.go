@@ -1,0 +1,305 @@
+package fleetplan_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+)
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	obj := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &obj.Object))
+	return obj
+}
+
+// world is a fleet of clusters with one node of eight V100 each, called node in each of them.
+type world struct {
+	hub     *kubetest.Server
+	members map[string]*kubetest.Server
+	*fleetplan.Fleet
+	applying bool
+}
+
+func newWorld(t *testing.T, members ...string) *world {
+	t.Helper()
+	w := &world{hub: kubetest.Start(t), members: map[string]*kubetest.Server{}}
+	w.hub.Put(object(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: clusters.cluster.karmada.io},
+  spec: {group: cluster.karmada.io, scope: Cluster, names: {kind: Cluster, plural: clusters}, versions: [{name: v1alpha1, served: true, storage: true}]}}`))
+	for _, name := range members {
+		w.members[name] = kubetest.Start(t)
+		w.cluster(t, name, "True", w.members[name].Config().Host)
+		w.hub.Put(object(t, `{apiVersion: v1, kind: Secret, metadata: {name: `+name+`, namespace: fleet}, data: {token: eA==}}`))
+		w.members[name].Put(object(t, fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: node, labels: {%s: v100, %s: topology, %s: ecs.gn6v-c10g1.20xlarge}},
+  status: {conditions: [{type: Ready, status: "True"}], capacity: {aliyun.com/gpu: "8", cpu: "80", memory: 300Gi, pods: "100"}, allocatable: {aliyun.com/gpu: "8", cpu: "80", memory: 300Gi, pods: "100"}}}`,
+			contract.NodePoolNameLabel, contract.NodeModeLabel, contract.InstanceTypeLabel)))
+	}
+	client, err := kube.New(w.hub.Config())
+	require.NoError(t, err)
+	w.Fleet = fleetplan.New(client, func() bool { return w.applying }, func(labels map[string]string) bool { return labels["mine"] != "" })
+	return w
+}
+
+// cluster has the hub tell of a cluster.
+func (w *world) cluster(t *testing.T, name, ready, address string) {
+	t.Helper()
+	w.hub.Put(object(t, fmt.Sprintf(`{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: %s}, spec: {apiEndpoint: "%s", secretRef: {namespace: fleet, name: %[1]s}},
+  status: {conditions: [{type: Ready, status: "%[3]s", lastTransitionTime: "2026-01-01T00:00:00Z", reason: r, message: ""}], apiEnablements: [{groupVersion: kubeflow.org/v1, resources: [{kind: PyTorchJob}]}]}}`, name, address, ready)))
+}
+
+// runs has a pod of a job hold GPUs of a cluster.
+func (w *world) runs(t *testing.T, in, job string, gpus ...int) {
+	t.Helper()
+	record, err := contract.Allocation{Node: "node", GPUs: gpus}.Annotations()
+	require.NoError(t, err)
+	pod := object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: default, uid: %[1]s, labels: {%s: %[1]s, mine: "yes"}},
+  spec: {nodeName: node, schedulerName: gpuplan-scheduler, containers: [{name: c, resources: {limits: {aliyun.com/gpu: "%[3]d"}, requests: {aliyun.com/gpu: "%[3]d"}}}]}, status: {phase: Running}}`, job, contract.JobNameLabel, len(gpus)))
+	pod.SetAnnotations(record)
+	w.members[in].Put(pod)
+}
+
+// job is a gang of workers with two GPUs each, with what the clusters of those names have.
+func (w *world) job(t *testing.T, name string, workers int, of ...string) fleetplan.Job {
+	t.Helper()
+	spec := job.Spec{Namespace: "default", Name: name, Framework: job.PyTorch, Mode: job.Topology, Gang: true, SchedulerName: contract.SchedulerName,
+		Roles: map[string]job.Role{"worker": {Replicas: int32(workers), Image: "i", GPUs: 2}}}.Complete()
+	o, err := spec.Render()
+	require.NoError(t, err)
+	pods, err := job.Expected(o)
+	require.NoError(t, err)
+	gang, err := spec.PlannerGang(nil)
+	require.NoError(t, err)
+	j := fleetplan.Job{ID: spec.ID(), Kind: o.GroupVersionKind(), Gang: gang, Pods: pods, Policy: &fleetplan.Policy{Name: "p", Scheduler: contract.FleetSchedulerName}, Given: map[string]fleetplan.Given{}}
+	for _, of := range of {
+		j.Given[of] = w.given(t, of)
+	}
+	return j
+}
+
+// given is what a cluster has now.
+func (w *world) given(t *testing.T, name string) (given fleetplan.Given) {
+	t.Helper()
+	if w.members[name] == nil {
+		return given
+	}
+	client, err := kube.New(w.members[name].Config())
+	require.NoError(t, err)
+	seen, err := cluster.New(client, func() bool { return false }).Snapshot(t.Context())
+	require.NoError(t, err)
+	view, err := seen.View()
+	require.NoError(t, err)
+	for _, node := range view.Nodes() {
+		n, _ := view.Node(node)
+		given.Nodes, given.Occupants = append(given.Nodes, n), append(given.Occupants, view.Pods(node)...)
+	}
+	return given
+}
+
+func (w *world) planned(t *testing.T, j fleetplan.Job) fleetplan.Answer {
+	t.Helper()
+	answer, err := w.Plan(t.Context(), j)
+	require.NoError(t, err)
+	return answer
+}
+
+func says(answer fleetplan.Answer) string {
+	var all []string
+	for _, f := range answer.Findings {
+		kind := "warning"
+		if f.Error {
+			kind = "error"
+		}
+		all = append(all, fmt.Sprintf("%s: %s: %s", kind, f.Summary, f.Detail))
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestFindings(t *testing.T) {
+	for name, test := range map[string]struct {
+		plan     func(t *testing.T, w *world) fleetplan.Answer
+		says     []string
+		promised string
+	}{
+		"the tightest fit": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.runs(t, "b", "other", 0, 1, 2, 3)
+			return w.planned(t, w.job(t, "j", 2, "a", "b"))
+		}, nil, "b"},
+		"nowhere": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.runs(t, "a", "other", 0)
+			return w.planned(t, w.job(t, "j", 4, "a"))
+		}, []string{"error: Job does not fit in any cluster: Job default/j has a place in no cluster of the fleet: a: 3 of 4 members fit", "; b: it is not ready"}, ""},
+		"a cluster that is none": {func(t *testing.T, w *world) fleetplan.Answer { return w.planned(t, w.job(t, "j", 1, "c")) },
+			[]string{`error: No such cluster in the fleet: Job default/j is given pools of cluster "c", and the clusters of the fleet are a, b.`}, ""},
+		"what was not given": {func(t *testing.T, w *world) fleetplan.Answer { return w.planned(t, w.job(t, "j", 1)) }, nil, ""},
+		"someone else has it by now": {func(t *testing.T, w *world) fleetplan.Answer {
+			j := w.job(t, "j", 4, "a", "b")
+			w.runs(t, "a", "other", 0)
+			return w.planned(t, j)
+		}, []string{"warning: Job goes elsewhere: By the capacity of its pools job default/j goes to cluster a, but not by what is there: 3 of 4 members fit", "As the clusters are now it goes to b; where it is, is known after apply."}, ""},
+		"a cluster that does not answer": {func(t *testing.T, w *world) fleetplan.Answer {
+			j := w.job(t, "j", 4, "a", "b")
+			w.cluster(t, "a", "True", "http://127.0.0.1:1")
+			return w.planned(t, j)
+		}, []string{"warning: Not all clusters were looked at: Whether job default/j has a place there is not known: a: its state cannot be read: "}, "a"},
+		"behind others": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.planned(t, w.job(t, "i", 4, "a", "b"))
+			j := w.job(t, "j", 4, "a", "b")
+			j.After = []string{"default/i"}
+			return w.planned(t, j)
+		}, nil, "b"},
+		"in the same place": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.planned(t, w.job(t, "i", 4, "a", "b"))
+			return w.planned(t, w.job(t, "j", 4, "a", "b"))
+		}, []string{"warning: Two jobs are planned in the same place: Jobs default/i and default/j are each planned on the same GPUs or nodes of cluster a."}, "a"},
+		"more jobs than fit": {func(t *testing.T, w *world) fleetplan.Answer {
+			for _, name := range []string{"h", "i"} {
+				j := w.job(t, name, 4, "a", "b")
+				if name == "i" {
+					j.After = []string{"default/h"}
+				}
+				w.planned(t, j)
+			}
+			return w.planned(t, w.job(t, "j", 4, "a", "b"))
+		}, []string{"warning: Job will wait: Job default/j has room in the fleet, but not beside the other jobs of this plan: one of them waits."}, "a"},
+		"more than fit, at once": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.planned(t, w.job(t, "h", 4, "a"))
+			i := w.job(t, "i", 4, "b")
+			i.Immediate = true
+			w.planned(t, i)
+			return w.planned(t, w.job(t, "j", 4, "a", "b"))
+		}, []string{"error: Job will wait: "}, "a"},
+		"behind too many": {func(t *testing.T, w *world) fleetplan.Answer {
+			j := w.job(t, "j", 4, "a", "b")
+			for i, name := range []string{"h", "i"} {
+				b := w.job(t, name, 4, "a", "b")
+				if i > 0 {
+					b.After = []string{"default/h"}
+				}
+				w.planned(t, b)
+				j.After = append(j.After, b.ID)
+			}
+			return w.planned(t, j)
+		}, []string{"warning: Job will wait: Job default/j has room in the fleet, but not beside the jobs that are placed before it: a: "}, ""},
+		"in the place of what it was": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.runs(t, "a", "j", 0, 1, 2, 3, 4, 5)
+			w.runs(t, "b", "other", 0)
+			return w.planned(t, w.job(t, "j", 4))
+		}, nil, ""},
+		"in the place of one that leaves later": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.runs(t, "a", "i", 0, 1, 2, 3, 4, 5)
+			w.runs(t, "b", "other", 0)
+			w.Keep("default/other")
+			go func() {
+				time.Sleep(50 * time.Millisecond)
+				w.Leave("default/i")
+			}()
+			return w.planned(t, w.job(t, "j", 4))
+		}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "a", "b")
+			if name == "nowhere" {
+				w.cluster(t, "b", "False", w.members["b"].Config().Host)
+			}
+			answer := test.plan(t, w)
+			said := says(answer)
+			if len(test.says) == 0 {
+				assert.Empty(t, said)
+			}
+			for _, text := range test.says {
+				assert.Contains(t, said, text)
+			}
+			promised := ""
+			if answer.Promised {
+				promised = answer.Place.Cluster
+			}
+			assert.Equal(t, test.promised, promised)
+		})
+	}
+}
+
+// A job that quota holds back is told from one that has no room.
+func TestQuotaOfAMember(t *testing.T) {
+	w := newWorld(t, "a")
+	w.members["a"].Put(object(t, fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[2]s.%[1]s},
+  spec: {group: %[1]s, scope: Namespaced, names: {kind: %[3]s, plural: %[2]s}, versions: [{name: %[4]s, served: true, storage: true}]}}`, contract.QuotaTreeGroup, contract.QuotaTreeResource, contract.QuotaTreeKind, contract.QuotaTreeVersion)))
+	w.members["a"].Put(object(t, fmt.Sprintf(`{apiVersion: %s/%s, kind: %s, metadata: {namespace: %s, name: %s},
+  spec: {root: {name: root, min: {aliyun.com/gpu: 8}, max: {aliyun.com/gpu: 8}, children: [{name: team, max: {aliyun.com/gpu: 3}, namespaces: [default]}]}}}`,
+		contract.QuotaTreeGroup, contract.QuotaTreeVersion, contract.QuotaTreeKind, contract.QuotaTreeNamespace, contract.QuotaTreeName)))
+	assert.Contains(t, says(w.planned(t, w.job(t, "j", 2, "a"))), "warning: Job will wait for quota: Job default/j has room in the fleet, but not within its quota: a: ")
+}
+
+// An apply finds the place that its plan has found, whatever has happened in the clusters, and says at the start of a job what becomes of it.
+func TestAnApplyFindsWhatItsPlanHasFound(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	j := w.job(t, "j", 4, "a", "b")
+	planned := w.planned(t, j)
+	require.True(t, planned.Promised)
+	mark := w.Mark(j.ID)
+	assert.NotEqual(t, ledger.Unplanned, mark)
+
+	client, err := kube.New(w.hub.Config())
+	require.NoError(t, err)
+	apply := fleetplan.New(client, func() bool { return true }, func(map[string]string) bool { return true })
+	w.runs(t, "a", "other", 0)
+	again, err := apply.Plan(t.Context(), j)
+	require.NoError(t, err)
+	assert.Equal(t, planned.Place.Members, again.Place.Members)
+	assert.Equal(t, mark, apply.Mark(j.ID))
+	assert.Empty(t, again.Findings)
+
+	now, err := apply.Now(t.Context(), j, fleetplan.PlaceOf("a", planned.Place.Members))
+	require.NoError(t, err)
+	assert.False(t, now.Promised)
+	assert.Equal(t, "b", now.Actual.Cluster)
+	assert.Contains(t, says(now), "Job goes elsewhere")
+
+	// The next job of the same apply does not count on the place of this one.
+	next, err := apply.Now(t.Context(), w.job(t, "k", 2), nil)
+	require.NoError(t, err)
+	assert.Equal(t, "a", next.Actual.Cluster)
+}
+
+func TestPolicies(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.Policy(t.Context(), "default", "p")
+	require.ErrorIs(t, err, fleetplan.ErrNoHub)
+	w.PlanPolicy("default", "p", nil)
+	_, err = w.Policy(t.Context(), "default", "p")
+	require.ErrorIs(t, err, fleetplan.ErrPolicyOpen)
+	w.PlanPolicy("default", "p", object(t, `{metadata: {name: p}, spec: {schedulerName: s, suspension: {scheduling: true}, resourceSelectors: [
+  {apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: one}, {apiVersion: kubeflow.org/v1, kind: MPIJob, labelSelector: {matchLabels: {team: a}}}, {apiVersion: batch/v1, kind: Job}]}}`))
+	p, err := w.Policy(t.Context(), "default", "p")
+	require.NoError(t, err)
+	assert.Equal(t, "s", p.Scheduler)
+	assert.True(t, p.Held)
+	for name, test := range map[string]struct {
+		framework job.Framework
+		name      string
+		labels    map[string]string
+		has       bool
+	}{
+		"by name":                  {job.PyTorch, "one", nil, true},
+		"another name":             {job.PyTorch, "two", nil, false},
+		"by labels":                {job.MPI, "x", map[string]string{"team": "a", "more": ""}, true},
+		"other labels":             {job.MPI, "x", nil, false},
+		"all of a kind":            {job.Batch, "x", nil, true},
+		"a kind that has no entry": {job.JobSet, "x", nil, false},
+	} {
+		assert.Equal(t, test.has, p.Has(test.framework.GVK(), test.name, test.labels), name)
+	}
+}

@@ -158,7 +158,7 @@ func TestPromisesOfAFleet(t *testing.T) {
 	for _, name := range members {
 		clients[name] = member(t, name)
 	}
-	var promised, refused, split, stranded int
+	var promised, refused, split, waiting int
 	cli := acctest.NewCLI(t, binary)
 	for i := range *fleets {
 		g := generate(*fleetsSeed + uint64(i))
@@ -215,7 +215,7 @@ func TestPromisesOfAFleet(t *testing.T) {
 		cli.Write(t, g.config(t, nil, nil))
 		cli.Must(t, "apply", "-auto-approve")
 		s, l := g.beside(t, hub, clients, no)
-		split, stranded = split+s, stranded+l
+		split, waiting = split+s, waiting+l
 		for k := range others {
 			for _, client := range clients {
 				_ = client.DeleteObject(t.Context(), others[k])
@@ -232,13 +232,13 @@ func TestPromisesOfAFleet(t *testing.T) {
 		})
 	}
 	cli.Must(t, "destroy", "-auto-approve")
-	t.Logf("%d fleets: %d jobs run as the plan has promised, %d were refused and have no room; of the jobs that run Karmada's scheduler splits %d among clusters, and strands %d", *fleets, promised, refused, split, stranded)
+	t.Logf("%d fleets: %d jobs run as the plan has promised, %d were refused and have no room; of the jobs that run Karmada's scheduler splits %d among clusters, and %d wait in theirs", *fleets, promised, refused, split, waiting)
 	assert.Positive(t, promised)
 }
 
 // beside gives the jobs that ran to Karmada's scheduler, and counts those that it sends to several clusters, and those that it sends to one in
 // which they do not run.
-func (g live) beside(t *testing.T, hub *kube.Client, clients map[string]*kube.Client, no map[string]bool) (split, stranded int) {
+func (g live) beside(t *testing.T, hub *kube.Client, clients map[string]*kube.Client, no map[string]bool) (split, waiting int) {
 	t.Helper()
 	policy := object(t, `{apiVersion: policy.karmada.io/v1alpha1, kind: PropagationPolicy, metadata: {name: beside, namespace: default},
   spec: {schedulerName: default-scheduler, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}], placement: {replicaScheduling: {replicaSchedulingType: Divided, replicaDivisionPreference: Aggregated}}}}`)
@@ -279,7 +279,7 @@ func (g live) beside(t *testing.T, hub *kube.Client, clients map[string]*kube.Cl
 		case len(to) > 1 || len(bound) > 1:
 			split++
 		case len(bound) == 0:
-			stranded++
+			waiting++
 		}
 	}
 	for _, o := range append(jobs, made) {
@@ -295,7 +295,7 @@ func (g live) beside(t *testing.T, hub *kube.Client, clients map[string]*kube.Cl
 		}
 		return nil
 	})
-	return split, stranded
+	return split, waiting
 }
 
 // rawJob is a gang of workers as kubectl would make it.

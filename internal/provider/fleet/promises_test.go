@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -130,6 +129,9 @@ func gangPods(t *testing.T, clients map[string]*kube.Client, name string) map[st
 	return bound
 }
 
+// rest is long enough for gangs that have room to be bound, which takes less than a second: nothing tells that a gang goes on to wait.
+func rest() { time.Sleep(5 * time.Second) }
+
 // until waits until something is true.
 func until(t *testing.T, what string, is func() error) {
 	t.Helper()
@@ -167,19 +169,21 @@ func TestPromisesOfAFleet(t *testing.T) {
 		var others []*unstructured.Unstructured
 		for n := range g.IntN(4) { // gangs of others, of which not all need fit
 			in := members[g.IntN(len(members))]
-			other := rawJob(t, fmt.Sprintf("other-%d-%d", i, n), 1+g.IntN(3), 1+g.IntN(3))
+			workers := 1 + g.IntN(3)
+			other := rawJob(t, fmt.Sprintf("other-%d-%d", i, n), workers, 1+g.IntN(3))
 			made, err := clients[in].Create(t.Context(), other)
 			require.NoError(t, err)
 			others = append(others, made)
-			until(t, "a scheduler looks at the others", func() error {
+			until(t, "the others have all their pods", func() error {
 				pods, err := clients[in].Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + other.GetName()})
-				if err == nil && (len(pods.Items) == 0 || len(pods.Items[0].Status.Conditions) == 0) {
-					err = errors.New("nothing is said of its pods")
+				if err == nil && len(pods.Items) < workers {
+					err = fmt.Errorf("%d pods", len(pods.Items))
 				}
 				return err
 			})
 			defer func() { _ = clients[in].DeleteObject(t.Context(), made) }()
 		}
+		rest() // those that have room are bound by then
 		no := map[string]bool{}
 		for { // jobs that do not fit are refused, one after the other
 			cli.Write(t, g.config(t, g.jobs, no))
@@ -263,10 +267,7 @@ func (g live) beside(t *testing.T, hub *kube.Client, clients map[string]*kube.Cl
 			return nil
 		})
 	}
-	settled := time.Now().Add(6 * time.Second)
-	for time.Now().Before(settled) {
-		time.Sleep(time.Second) // a gang that has room is bound within one
-	}
+	rest()
 	for _, j := range g.jobs {
 		if no[j.name] {
 			continue

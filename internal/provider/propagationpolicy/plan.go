@@ -178,11 +178,11 @@ func (m *model) checkSelected(ctx context.Context, client *kube.Client) (diags d
 		if err == nil && !served {
 			said = append(said, fmt.Sprintf("%s: the hub serves no %s %s: install its CRD on the hub, or correct the selector.", at, selector.APIVersion, selector.Kind))
 		}
-		if err != nil || !served {
-			continue
+		if err != nil || !served || selector.Name == "" && selector.LabelSelector == nil {
+			continue // all of the kind: there is nothing to misspell
 		}
 		by, match := "", labels.Everything()
-		if selector.Name == "" && selector.LabelSelector != nil {
+		if selector.Name == "" {
 			if match, err = metav1.LabelSelectorAsSelector(selector.LabelSelector); err != nil {
 				continue
 			}

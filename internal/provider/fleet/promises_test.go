@@ -129,7 +129,7 @@ func gangPods(t *testing.T, clients map[string]*kube.Client, name string) map[st
 	return bound
 }
 
-// rest is long enough for gangs that have room to be bound, which takes less than a second: nothing tells that a gang goes on to wait.
+// rest is long enough for gangs that have room to be bound, which takes less than a second: a gang that waits has no last sign of it.
 func rest() { time.Sleep(5 * time.Second) }
 
 // until waits until something is true.

@@ -200,7 +200,16 @@ func TestPromisesOfAFleet(t *testing.T) {
 			require.Greater(t, len(no), before, said)
 		}
 		says := read(t, cli, "fleet.plan")
-		cli.Must(t, "apply", "-auto-approve", "fleet.plan")
+		if said, err := cli.Run("apply", "-auto-approve", "fleet.plan"); err != nil {
+			t.Logf("the plan: %+v", says)
+			for name, client := range clients {
+				pods, _ := client.Typed.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+				for _, pod := range pods.Items {
+					t.Logf("%s: pod %s on %q: %s", name, pod.Name, pod.Spec.NodeName, pod.Annotations[contract.AllocationAnnotation])
+				}
+			}
+			require.NoError(t, err, said)
+		}
 		for _, j := range g.jobs {
 			at := fmt.Sprintf("fleet %d, job %s of %d members with %d GPUs, policy %s, sizes %v", *fleetsSeed+uint64(i), j.name, j.workers, j.perEach, g.policy, g.sizes)
 			if no[j.name] {

@@ -274,6 +274,22 @@ func TestAnApplyFindsWhatItsPlanHasFound(t *testing.T) {
 	assert.Equal(t, "a", next.Actual.Cluster)
 }
 
+// A job that waits for one of the same apply is told so, and is not refused.
+func TestAnApplyLetsJobsWaitForEachOther(t *testing.T) {
+	w := newWorld(t, "a")
+	w.applying = true
+	_, err := w.Now(t.Context(), w.job(t, "i", 4), nil)
+	require.NoError(t, err)
+	w.runs(t, "a", "i", 0, 1, 2, 3, 4, 5, 6, 7)
+	waits, err := w.Now(t.Context(), w.job(t, "j", 4), nil)
+	require.NoError(t, err)
+	assert.Contains(t, says(waits), "warning: Job will wait: ")
+	w.runs(t, "a", "other", 0)
+	refused, err := w.Now(t.Context(), w.job(t, "j", 4), nil)
+	require.NoError(t, err)
+	assert.Contains(t, says(refused), "error: Job does not fit in any cluster: ")
+}
+
 func TestPolicies(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.Policy(t.Context(), "default", "p")

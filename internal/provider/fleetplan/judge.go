@@ -51,11 +51,11 @@ func (f *Fleet) judge(ctx context.Context, all []*contract.FleetCluster, j *plan
 	case len(now.unread) > 0:
 		return found
 	}
-	if quota := f.lookAt(ctx, all, j, before, func(v *snapshot.View) { v.SetQuota(nil) }); quota.best >= 0 {
+	if quota := f.lookAt(ctx, all, j, before, nil, func(v *snapshot.View) { v.SetQuota(nil) }); quota.best >= 0 {
 		return append(found, Finding{Error: j.Immediate, Summary: "Job will wait for quota", Detail: fmt.Sprintf(
 			"Job %s has room in the fleet, but not within its quota: %s.", j.ID, now.reasons(all))})
 	}
-	if alone := f.look(ctx, all, j, nil); len(before) > 0 && alone.best >= 0 {
+	if alone := f.lookAlone(ctx, all, j, before); len(before) > 0 && alone.best >= 0 {
 		return append(found, Finding{Error: j.Immediate, Summary: "Job will wait", Detail: fmt.Sprintf(
 			"Job %s has room in the fleet, but not beside the jobs that are placed before it: %s.", j.ID, now.reasons(all))})
 	}

@@ -29,11 +29,20 @@ type outlook struct {
 
 // look asks all clusters for a place for a job, beside what runs and the places of other jobs of the walk.
 func (f *Fleet) look(ctx context.Context, all []*contract.FleetCluster, j *planned, others []*planned) outlook {
-	return f.lookAt(ctx, all, j, others, func(*snapshot.View) {})
+	return f.lookAt(ctx, all, j, others, nil, func(*snapshot.View) {})
 }
 
-// lookAt is look at clusters that change has changed.
-func (f *Fleet) lookAt(ctx context.Context, all []*contract.FleetCluster, j *planned, others []*planned, change func(*snapshot.View)) outlook {
+// lookAlone is look as if others had neither a place nor pods.
+func (f *Fleet) lookAlone(ctx context.Context, all []*contract.FleetCluster, j *planned, others []*planned) outlook {
+	without := make([]string, len(others))
+	for i, other := range others {
+		without[i] = other.ID
+	}
+	return f.lookAt(ctx, all, j, nil, without, func(*snapshot.View) {})
+}
+
+// lookAt is look at clusters without some jobs, that change has changed.
+func (f *Fleet) lookAt(ctx context.Context, all []*contract.FleetCluster, j *planned, others []*planned, without []string, change func(*snapshot.View)) outlook {
 	o := outlook{why: map[string]string{}, unread: map[string]bool{}}
 	for _, c := range all {
 		term, why := j.Policy.Bars(c, j.Kind)
@@ -46,7 +55,7 @@ func (f *Fleet) lookAt(ctx context.Context, all []*contract.FleetCluster, j *pla
 			o.why[c.Name], o.unread[c.Name] = "its state cannot be read: "+err.Error(), true
 			continue
 		}
-		view, err := f.view(seen, c.Name, j, others)
+		view, err := f.view(seen, c.Name, j, others, without)
 		if err != nil {
 			o.why[c.Name] = err.Error()
 			continue
@@ -80,10 +89,10 @@ func (f *Fleet) seen(ctx context.Context, c *contract.FleetCluster) (*cluster.Sn
 	return m.Seen.Snapshot(ctx)
 }
 
-// view is a cluster without the jobs that leave, with the pools as a job and those others were given them, and with the places of these.
-func (f *Fleet) view(seen *cluster.Snapshot, name string, j *planned, others []*planned) (*snapshot.View, error) {
+// view is a cluster without the jobs that leave and some others, with the pools as a job and those others were given them, and with the places of these.
+func (f *Fleet) view(seen *cluster.Snapshot, name string, j *planned, others []*planned, without []string) (*snapshot.View, error) {
 	f.mu.Lock()
-	leave := []string{j.ID}
+	leave := append([]string{j.ID}, without...)
 	for id := range f.gone {
 		leave = append(leave, id)
 	}

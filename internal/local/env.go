@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -48,40 +49,94 @@ func env(w io.Writer, dir datadir.Dir, name string) error {
 	if err != nil {
 		return err
 	}
+	s, err := settingsOf(dir, cluster)
+	if err != nil {
+		return err
+	}
+	lines := [][2]string{{"KUBECONFIG", s.Kubeconfig}}
+	if s.Endpoint != "" {
+		lines = append(lines,
+			[2]string{"GPUPLAN_CS_ENDPOINT", s.Endpoint},
+			[2]string{"GPUPLAN_CLUSTER_ID", s.ClusterID},
+			[2]string{"ALIBABA_CLOUD_REGION_ID", s.Region},
+			[2]string{"ALIBABA_CLOUD_ACCESS_KEY_ID", s.AccessKey},
+			[2]string{"ALIBABA_CLOUD_ACCESS_KEY_SECRET", s.SecretKey})
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintf(w, "export %s=%s\n", line[0], quote(line[1])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settings are those of a provider for one cluster, by the names of the provider's attributes.
+type settings struct {
+	Kubeconfig string `json:"kubeconfig"`
+	ClusterID  string `json:"cluster_id,omitempty"`
+	Region     string `json:"region,omitempty"`
+	Endpoint   string `json:"endpoint,omitempty"`
+	AccessKey  string `json:"access_key,omitempty"`
+	SecretKey  string `json:"secret_key,omitempty"`
+}
+
+// settingsOf reads the settings for a cluster.
+func settingsOf(dir datadir.Dir, cluster datadir.Cluster) (settings, error) {
+	s := settings{Kubeconfig: cluster.Kubeconfig}
 	switch cluster.Name {
 	case datadir.HubCluster:
-		return export(w, [2]string{"KUBECONFIG", cluster.Kubeconfig})
+		return s, nil
 	case datadir.MainCluster:
 	default:
 		dir = dir.Member(cluster.Name)
 	}
 	state, err := dir.ReadState()
 	if err == nil && state.Cloud.URL == "" {
-		return notStarted(dir)
+		return s, notStarted(dir)
 	}
 	if err != nil {
-		return err
+		return s, err
 	}
 	credentials, err := cloud.ReadCredentials(dir.Cloud())
 	if err != nil {
-		return err
+		return s, err
 	}
-	return export(w,
-		[2]string{"KUBECONFIG", cluster.Kubeconfig},
-		[2]string{"GPUPLAN_CS_ENDPOINT", state.Cloud.URL},
-		[2]string{"GPUPLAN_CLUSTER_ID", state.Cloud.ClusterID},
-		[2]string{"ALIBABA_CLOUD_REGION_ID", state.Cloud.RegionID},
-		[2]string{"ALIBABA_CLOUD_ACCESS_KEY_ID", credentials.AccessKeyID},
-		[2]string{"ALIBABA_CLOUD_ACCESS_KEY_SECRET", credentials.AccessKeySecret})
+	s.ClusterID, s.Region, s.Endpoint = state.Cloud.ClusterID, state.Cloud.RegionID, state.Cloud.URL
+	s.AccessKey, s.SecretKey = credentials.AccessKeyID, credentials.AccessKeySecret
+	return s, nil
 }
 
-func export(w io.Writer, variables ...[2]string) error {
-	for _, variable := range variables {
-		if _, err := fmt.Fprintf(w, "export %s=%s\n", variable[0], quote(variable[1])); err != nil {
+// variables prints the settings for the hub and all member clusters of a fleet as Terraform variables, which examples/fleet declares.
+func variables(w io.Writer, dir datadir.Dir) error {
+	hub, err := find(dir, "")
+	if err != nil {
+		return err
+	}
+	if hub.Name != datadir.HubCluster {
+		return fmt.Errorf("the platform in %s is no fleet: leave out --variables, or start one in another folder with gpuplan-local up --members", dir)
+	}
+	state, err := dir.ReadState()
+	if err != nil {
+		return err
+	}
+	all := struct {
+		Hub      settings            `json:"hub"`
+		Clusters map[string]settings `json:"clusters"`
+	}{Clusters: map[string]settings{}}
+	for _, cluster := range state.Clusters {
+		s, err := settingsOf(dir, cluster)
+		if err != nil {
 			return err
 		}
+		if cluster.Name == datadir.HubCluster {
+			all.Hub = s
+		} else {
+			all.Clusters[cluster.Name] = s
+		}
 	}
-	return nil
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(all)
 }
 
 func notStarted(dir datadir.Dir) error {

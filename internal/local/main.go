@@ -97,7 +97,7 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 	}
 
 	var options upOptions
-	var detach, purge bool
+	var detach, purge, asVariables bool
 	var format, member, cluster string
 	start := p.subcommand("up", "Start it, and wait until it is ready", func(ctx context.Context, dir datadir.Dir) error {
 		return up(ctx, out, dir, options, detach)
@@ -125,13 +125,23 @@ Ports are on loopback, chosen free, and the same at the next start.`,
 	})
 	stop.Flags().BoolVar(&purge, "purge", false, "delete the data directory as well")
 	environment := p.subcommand("env", `Print its environment: eval "$(gpuplan-local env)"`, func(_ context.Context, dir datadir.Dir) error {
+		if asVariables {
+			return variables(out, dir)
+		}
 		return env(out, dir, cluster)
 	})
+	environment.Flags().BoolVar(&asVariables, "variables", false, "print the settings for all clusters of a fleet as Terraform variables in JSON, those of examples/fleet")
 	access := p.subcommand("kubeconfig", "Print the path of its kubeconfig", func(_ context.Context, dir datadir.Dir) error {
 		return kubeconfig(out, dir, cluster)
 	})
 	for _, command := range []*cobra.Command{environment, access} {
 		command.Flags().StringVar(&cluster, "cluster", "", "`name` of the cluster, of which a fleet has several; empty: the hub of a fleet, or the only one")
+	}
+	environment.PreRunE = func(c *cobra.Command, _ []string) error {
+		if asVariables && cluster != "" {
+			return &usageError{c, errors.New("--variables prints the settings for all clusters: leave out --cluster")}
+		}
+		return nil
 	}
 	root.AddCommand(start, server, show, stop, environment, access,
 		inside(realnode.Command, "Be the first process of a real node, of which the argument is the directory", realnode.Boot),

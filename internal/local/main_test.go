@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/cloud"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/steps"
 )
@@ -81,6 +83,7 @@ func TestCommandLine(t *testing.T) {
 		"too many nodes":      {args: []string{"up", "--real-nodes", "33"}, code: 2, errs: []string{"--real-nodes is 33"}},
 		"too many members":    {args: []string{"up", "--members", "9"}, code: 2, errs: []string{"--members is 9: there can be 0 to 8"}},
 		"real nodes":          {args: []string{"up", "--members", "1", "--real-nodes", "1"}, code: 2, errs: []string{"leave out --real-nodes and --cloud-port"}},
+		"all and one":         {args: []string{"env", "--variables", "--cluster", "hub", "--data-dir", dir}, code: 2, errs: []string{"leave out --cluster"}},
 		"no fleet":            {args: []string{"env", "--cluster", "hub", "--data-dir", dir}, code: 1, errs: []string{"never started"}},
 		"no such version":     {args: []string{"up", "--emulated-version", "1.32"}, code: 2, errs: []string{`gpuplan-local up: --emulated-version is "1.32": there are 1.36, 1.35, 1.34, 1.33`}},
 		"too deep":            {args: []string{"up", "--real-nodes", "1", "--data-dir", filepath.Join(dir, strings.Repeat("deep/", 20))}, code: 1, errs: []string{"too long for the sockets of real nodes"}},
@@ -143,6 +146,49 @@ func TestClusters(t *testing.T) {
 	var shown bytes.Buffer
 	require.NoError(t, env(&shown, dir, ""))
 	assert.Equal(t, "export KUBECONFIG='/hub'\n", shown.String(), "a hub has no cloud")
+}
+
+// Terraform gets the settings for all clusters of a fleet at once, by the names that the example has.
+func TestVariables(t *testing.T) {
+	hub := datadir.Cluster{Name: datadir.HubCluster, Kubeconfig: "/hub"}
+	start := func(t *testing.T, clusters ...datadir.Cluster) datadir.Dir {
+		t.Helper()
+		dir := datadir.Dir(t.TempDir())
+		require.NoError(t, dir.WriteState(datadir.State{Clusters: clusters}))
+		return dir
+	}
+	var members []datadir.Cluster
+	for number := 1; number <= 2; number++ {
+		name := datadir.MemberCluster(number)
+		members = append(members, datadir.Cluster{Name: name, Kubeconfig: "/" + name})
+	}
+	dir := start(t, append([]datadir.Cluster{hub}, members...)...)
+	for number, member := range members {
+		inside := dir.Member(member.Name)
+		require.NoError(t, os.MkdirAll(inside.Cloud(), 0o700))
+		id := strconv.Itoa(number + 1)
+		require.NoError(t, inside.WriteState(datadir.State{Cloud: datadir.Cloud{URL: "http://cloud-" + id, ClusterID: "c-" + id, RegionID: "cn-" + id}}))
+		require.NoError(t, datadir.WriteJSON(filepath.Join(inside.Cloud(), "credentials.json"), cloud.Credentials{AccessKeyID: "key-" + id, AccessKeySecret: "secret-" + id}))
+	}
+	var shown bytes.Buffer
+	require.NoError(t, variables(&shown, dir))
+	assert.JSONEq(t, `{
+		"hub": {"kubeconfig": "/hub"},
+		"clusters": {
+			"member-1": {"kubeconfig": "/member-1", "cluster_id": "c-1", "region": "cn-1", "endpoint": "http://cloud-1", "access_key": "key-1", "secret_key": "secret-1"},
+			"member-2": {"kubeconfig": "/member-2", "cluster_id": "c-2", "region": "cn-2", "endpoint": "http://cloud-2", "access_key": "key-2", "secret_key": "secret-2"}
+		}
+	}`, shown.String())
+
+	example, err := os.ReadFile("../../examples/fleet/main.tf")
+	require.NoError(t, err)
+	for _, declared := range []string{`variable "hub"`, `variable "clusters"`, "kubeconfig", "cluster_id", "region", "endpoint", "access_key", "secret_key"} {
+		assert.Contains(t, string(example), declared)
+	}
+
+	require.ErrorContains(t, variables(&shown, start(t, datadir.Cluster{Name: datadir.MainCluster})), "is no fleet: leave out --variables")
+	require.ErrorContains(t, variables(&shown, start(t)), "never started")
+	require.ErrorContains(t, variables(&shown, start(t, hub, datadir.Cluster{Name: "member-1"})), "member-1")
 }
 
 func TestServerOfMember(t *testing.T) {

@@ -134,10 +134,26 @@ resource "gpuplan_training_job" "test" {
   }
 }
 
-output "cluster" {
-  value = gpuplan_training_job.test.planned_cluster
+# Planned around the first, and in the queue until that has ended: the apply does not wait for it.
+resource "gpuplan_training_job" "next" {
+  name      = "pytorch-next"
+  framework = "pytorch"
+  image     = "registry.cn-hangzhou.aliyuncs.com/kubernetes-image-hub/pytorch_dist_mnist:1.3-gpu-py3"
+  command   = ["python", "/opt/mnist/src/mnist.py", "--backend", "nccl"]
+  fleet     = local.fleet
+  after     = [gpuplan_training_job.test.placed]
+  wait_for  = "none"
+
+  roles = {
+    master = { replicas = 1, gpus = 2 }
+    worker = { replicas = 2, gpus = 2 }
+  }
 }
 
-output "placement" {
-  value = gpuplan_training_job.test.planned_placement
+# In which cluster each job will run. That of a job that waits is planned, too.
+output "clusters" {
+  value = {
+    (gpuplan_training_job.test.name) = gpuplan_training_job.test.planned_cluster
+    (gpuplan_training_job.next.name) = gpuplan_training_job.next.planned_cluster
+  }
 }

@@ -37,7 +37,7 @@ func (r *Runner) probe(w *workload, container int, probe *corev1.Probe, running 
 	if probe.FailureThreshold > 0 {
 		state.threshold = int(probe.FailureThreshold)
 	}
-	ask := prober(probe, w.address, w.first.Spec.Containers[container].Ports)
+	ask := prober(probe, r.addressOf(w), w.first.Spec.Containers[container].Ports)
 	wait := firstProbePeriod
 	for {
 		select {

@@ -101,7 +101,7 @@ func (r *Runner) environment(ctx context.Context, w *workload, container *corev1
 func (r *Runner) valueFrom(ctx context.Context, w *workload, from *corev1.EnvVarSource) (value string, present bool, err error) {
 	switch {
 	case from.FieldRef != nil:
-		value, err = field(w, from.FieldRef.FieldPath)
+		value, err = r.field(w, from.FieldRef.FieldPath)
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
@@ -130,14 +130,14 @@ func key(files map[string][]byte, name, of string, optional *bool) (string, bool
 }
 
 // field returns a field of a workload's pod as the downward API does.
-func field(w *workload, path string) (string, error) {
+func (r *Runner) field(w *workload, path string) (string, error) {
 	switch path {
 	case "spec.nodeName":
 		return w.first.Spec.NodeName, nil
 	case "spec.serviceAccountName":
 		return w.first.Spec.ServiceAccountName, nil
 	case "status.podIP":
-		return w.address, nil
+		return r.addressOf(w), nil
 	case "status.hostIP":
 		return "127.0.0.1", nil
 	}

@@ -279,6 +279,28 @@ func TestFreeAddressBesideOthers(t *testing.T) {
 	assert.Equal(t, "127.0.0.2", (&Runner{workloads: map[string]*workload{}}).freeAddress(pod))
 }
 
+// Two platforms that look for an address at the same moment find the same one free: who then cannot listen gets another one for the
+// next start. An address that the processes of the workload themselves use stays.
+func TestReaddress(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, listener.Close()) }()
+	port := int32(listener.Addr().(*net.TCPAddr).Port)
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: port}}}, {}}}}
+	w := &workload{first: pod, address: "127.0.0.1", statuses: make([]process.Status, 2)}
+	r := &Runner{workloads: map[string]*workload{"w": w}}
+
+	w.statuses[0].Running = &process.Process{}
+	r.readdress(w)
+	assert.Equal(t, "127.0.0.1", r.addressOf(w), "it may be its own")
+
+	w.statuses[0] = process.Status{Restarts: 1}
+	r.readdress(w)
+	assert.Equal(t, "127.0.0.2", r.addressOf(w))
+	r.readdress(w)
+	assert.Equal(t, "127.0.0.2", r.addressOf(w), "it is free")
+}
+
 // Pods with the same port get addresses of their own, others share the first one.
 func TestFreeAddress(t *testing.T) {
 	pod := func(ports ...int32) *corev1.Pod {

@@ -40,11 +40,12 @@ type workload struct {
 	// node is the real node of the pod, nil when its node is simulated.
 	node *realnode.Node
 	dir  string
-	// address is the loopback address that stands for that of the pod.
-	address string
-	stop    context.CancelFunc
+	stop context.CancelFunc
 
 	// The runner's lock guards what follows.
+
+	// address is the loopback address that stands for that of the pod.
+	address  string
 	pods     map[podID]bool
 	statuses []process.Status
 	outputs  []*output
@@ -129,6 +130,26 @@ func (r *Runner) freeAddress(pod *corev1.Pod) string {
 	}
 }
 
+// readdress gives a workload of which nothing runs yet, or any more, another address where another program has a port of it: two platforms
+// that look for an address at the same moment find the same one free.
+func (r *Runner) readdress(w *workload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.ContainsFunc(w.statuses, func(s process.Status) bool { return s.Running != nil }) {
+		return
+	}
+	if slices.ContainsFunc(portsOf(&w.first.Spec), func(port int) bool { return !canListen(w.address, port) }) {
+		w.address = r.freeAddress(w.first)
+	}
+}
+
+// addressOf is the address that a workload has now.
+func (r *Runner) addressOf(w *workload) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return w.address
+}
+
 func canListen(address string, port int) bool {
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
@@ -190,6 +211,7 @@ func (r *Runner) run(ctx context.Context, w *workload) {
 				return w.grace
 			}
 			program := func(ctx context.Context) (process.Spec, error) {
+				r.readdress(w)
 				spec, err := r.program(ctx, w, &container)
 				if err != nil {
 					w.outputs[i].fail(err)

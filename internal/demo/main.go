@@ -1,6 +1,7 @@
-// Command demo is `make demo` and `make demo-real`: it builds gpuplan, starts the local platform,
+// Command demo is `make demo`, `make demo-real` and `make demo-fleet`: it builds gpuplan, starts the local platform,
 // plans and applies an example, and shows what was planned and where
-// every member runs; on real nodes also what every container says that it was given. `demo down` takes all of it away again.
+// every member runs; on real nodes also what every container says that it was given, in a fleet how a job leaves the queue of the hub.
+// `demo down` takes all of it away again.
 package main
 
 import (
@@ -14,9 +15,9 @@ import (
 	"syscall"
 )
 
-const usage = `usage: demo up|down [--data-dir DIR] [--real-nodes NUMBER]
+const usage = `usage: demo up|down [--data-dir DIR] [--real-nodes NUMBER | --fleet]
 
-  up    build, start the local platform, plan and apply examples/quickstart, or examples/real-nodes, show the result
+  up    build, start the local platform, plan and apply examples/quickstart, examples/real-nodes or examples/fleet, show the result
   down  destroy the example and stop the local platform`
 
 func main() {
@@ -26,7 +27,7 @@ func main() {
 		var failed *stepError
 		switch {
 		case ctx.Err() != nil:
-			fmt.Fprintln(os.Stderr, "Interrupted. The same command goes on from here; make demo-down or make demo-real-down takes away what is there.")
+			fmt.Fprintln(os.Stderr, "Interrupted. The same command goes on from here; make demo-down, make demo-real-down or make demo-fleet-down takes away what is there.")
 		case errors.As(err, &failed):
 			failed.print(os.Stderr)
 		default:
@@ -43,6 +44,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	dataDir := flags.String("data-dir", ".gpuplan", "folder of the local platform")
 	realNodes := flags.Int("real-nodes", 0, "number of real nodes; with some the example is examples/real-nodes")
+	fleet := flags.Bool("fleet", false, "a fleet of two clusters; the example is examples/fleet")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -54,9 +56,14 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("resolve --data-dir %s: %w", *dataDir, err)
 	}
-	d := demo{root: root, data: data, log: filepath.Join(data, "demo", "log"), example: "quickstart", realNodes: *realNodes, out: os.Stdout}
-	if d.realNodes > 0 {
+	d := demo{root: root, data: data, log: filepath.Join(data, "demo", "log"), example: "quickstart", realNodes: *realNodes, fleet: *fleet, out: os.Stdout}
+	switch {
+	case d.realNodes > 0 && d.fleet:
+		return errors.New(usage)
+	case d.realNodes > 0:
 		d.example = "real-nodes"
+	case d.fleet:
+		d.example = "fleet"
 	}
 	switch args[0] {
 	case "up":
@@ -76,13 +83,18 @@ type demo struct {
 	example string
 	// realNodes is how many nodes have a kubelet and containers.
 	realNodes int
-	out       *os.File
+	// fleet means that the platform is a hub with member clusters.
+	fleet bool
+	out   *os.File
 }
 
 // target is what make calls the demonstration.
 func (d demo) target() string {
-	if d.realNodes > 0 {
+	switch {
+	case d.realNodes > 0:
 		return "demo-real"
+	case d.fleet:
+		return "demo-fleet"
 	}
 	return "demo"
 }
@@ -114,6 +126,12 @@ func (d demo) up(ctx context.Context) error {
 	reportPlan(d.out, plan)
 	if err := tf.apply(ctx); err != nil {
 		return err
+	}
+	if d.fleet {
+		if err := d.showFleet(ctx, tf); err != nil {
+			return err
+		}
+		return d.reportNumbers()
 	}
 	state, err := tf.state(ctx)
 	if err != nil {
@@ -157,6 +175,11 @@ func (d demo) down(ctx context.Context) error {
 		}
 		if err := tf.destroy(ctx); err != nil {
 			return err
+		}
+		if d.fleet {
+			if err := d.checkNothingLeft(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	if err := d.step(ctx, "stop the local platform", "", d.local("down")); err != nil {

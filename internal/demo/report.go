@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -28,12 +29,15 @@ type values struct {
 type snapshot []job
 
 type job struct {
-	ID        string   `json:"id"`
-	Name      string   `json:"name"`
-	Framework string   `json:"framework"`
-	Mode      string   `json:"mode"`
-	Status    string   `json:"status"`
-	PoolNames []string `json:"pool_names"`
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Framework string `json:"framework"`
+	Mode      string `json:"mode"`
+	Status    string `json:"status"`
+	// Cluster is the member cluster of a job of a fleet, PlannedCluster the one of its plan.
+	Cluster        string   `json:"cluster"`
+	PlannedCluster string   `json:"planned_cluster"`
+	PoolNames      []string `json:"pool_names"`
 	// PlannedLines is the placement as Terraform shows it.
 	PlannedLines map[string]string `json:"planned_placement"`
 	AsPlanned    *bool             `json:"placement_as_planned"`
@@ -77,6 +81,7 @@ func (v values) snapshot() (snapshot, error) {
 			if err = json.Unmarshal(r.Values, &j); err == nil {
 				j.planned, err = assignment.From(j.PlannedLines)
 			}
+			inCluster(j.PlannedCluster, j.planned)
 			jobs = append(jobs, j)
 		}
 		if err != nil {
@@ -91,6 +96,13 @@ func (v values) snapshot() (snapshot, error) {
 	}
 	sort.Slice(jobs, func(a, b int) bool { return jobs[a].Name < jobs[b].Name })
 	return jobs, nil
+}
+
+// inCluster has the nodes of a placement say in which member cluster of a fleet they are, "" for none.
+func inCluster(cluster string, placement []assignment.Model) {
+	for i := range placement {
+		placement[i].Node = path.Join(cluster, placement[i].Node)
+	}
 }
 
 func reportPlan(w io.Writer, plan snapshot) {
@@ -178,14 +190,22 @@ func (d demo) reportNumbers() error {
 		return fmt.Errorf("read the local platform's status: %w", err)
 	}
 	fmt.Fprintf(d.out, "\nThe platform was ready in %.1f s and uses %d MiB.\n\nPrograms\n", status.ReadySeconds, status.MemoryBytes>>20)
-	for _, name := range built {
+	for _, name := range d.programs() {
 		info, err := os.Stat(filepath.Join(d.root, "bin", name))
 		if err != nil {
 			return fmt.Errorf("measure bin/%s: %w", name, err)
 		}
 		fmt.Fprintf(d.out, "  %-28s %4.0f MiB\n", name, float64(info.Size())/(1<<20))
 	}
-	fmt.Fprintf(d.out, `
+	next := tryNext
+	if d.fleet {
+		next = tryNextInFleet
+	}
+	fmt.Fprintf(d.out, next, d.shellFile(), d.dir(), d.target())
+	return nil
+}
+
+const tryNext = `
 Try next
   source %[1]s
       sets your shell up for the platform: kubectl and terraform work
@@ -201,6 +221,20 @@ Try next
       a gang that does not fit: how many do, why, and the nearest fix
   make %[3]s-down
       destroys the example and stops the platform
-`, d.shellFile(), d.dir(), d.target())
-	return nil
-}
+`
+
+const tryNextInFleet = `
+Try next
+  source %[1]s
+      sets your shell up for the hub: kubectl and terraform work
+  kubectl get pytorchjob; kubectl get queueunits -o wide; kubectl describe pytorchjob pytorch-test
+      the jobs of the fleet, the queue of the hub, and in the events where the hub has sent a job
+  cd %[2]s
+      the demo's copy of the example, with its state; make %[3]s and make %[3]s-down keep what you change there
+  terraform output; terraform state show gpuplan_training_job.test
+      the cluster of each job, its GPUs, and whether they are those of the plan
+  sed -i '0,/gpus = 2/s//gpus = 8/' main.tf; terraform plan
+      a gang that fits into no cluster: what each of them lacks
+  make %[3]s-down
+      destroys the example and stops the platform
+`

@@ -37,8 +37,11 @@ func (d demo) dir() string { return filepath.Join(d.data, "demo", d.example) }
 
 // startPlatform starts the local platform and returns Terraform set up for it.
 func (d demo) startPlatform(ctx context.Context, tools tools) (terraform, error) {
-	hint := "etcd, kube-apiserver, controllers, simulated nodes, cloud API emulator, job operator"
-	if err := d.step(ctx, "start the local platform", hint, d.local("up", "--real-nodes", strconv.Itoa(d.realNodes))); err != nil {
+	hint, start := "etcd, kube-apiserver, controllers, simulated nodes, cloud API emulator, job operator", d.local("up", "--real-nodes", strconv.Itoa(d.realNodes))
+	if d.fleet {
+		hint, start = fmt.Sprintf("a hub, and %d member clusters of all that", members), d.local("up", "--members", strconv.Itoa(members))
+	}
+	if err := d.step(ctx, "start the local platform", hint, start); err != nil {
 		return terraform{}, err
 	}
 	raw, err := d.local("env").Output()
@@ -52,6 +55,15 @@ func (d demo) startPlatform(ctx context.Context, tools tools) (terraform, error)
 	}
 	for _, file := range kept {
 		fmt.Fprintf(d.out, "%s is kept as it is: it differs from the example. Delete it to start from the example.\n", file)
+	}
+	if d.fleet {
+		settings, err := d.local("env", "--variables").Output()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(d.dir(), "terraform.tfvars.json"), settings, 0o600)
+		}
+		if err != nil {
+			return terraform{}, fmt.Errorf("write the settings for the clusters as variables: %w", err)
+		}
 	}
 	override := filepath.Join(d.data, "demo", "terraform.rc")
 	bin := filepath.Join(d.root, "bin")
@@ -168,7 +180,17 @@ func (t terraform) plan(ctx context.Context) (snapshot, error) {
 }
 
 func (t terraform) apply(ctx context.Context) error {
-	return t.step(ctx, "terraform apply", "node pools, scheduler, node agent, quota tree, jobs", t.command(ctx, "apply", "-input=false", "-no-color", "plan"))
+	return t.step(ctx, "terraform apply", "it waits until the jobs run", t.command(ctx, "apply", "-input=false", "-no-color", "plan"))
+}
+
+// unchanged plans once more, and fails where that has anything to do.
+func (t terraform) unchanged(ctx context.Context) error {
+	return t.step(ctx, "terraform plan -detailed-exitcode", "it has nothing to do, or the demo fails", t.command(ctx, "plan", "-input=false", "-no-color", "-detailed-exitcode"))
+}
+
+// refresh takes what has become of the jobs into the state.
+func (t terraform) refresh(ctx context.Context) error {
+	return t.step(ctx, "terraform apply -refresh-only", "", t.command(ctx, "apply", "-refresh-only", "-auto-approve", "-input=false", "-no-color"))
 }
 
 func (t terraform) destroy(ctx context.Context) error {

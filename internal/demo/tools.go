@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -96,9 +97,17 @@ func (d demo) make(ctx context.Context, target string) *exec.Cmd {
 	return cmd
 }
 
-// built are what the demo builds and measures, in the order in which they are built.
+// built are what every demo builds and measures, in the order in which they are built.
 var built = []string{
 	"gpuplan-local", "gpuplan-scheduler", "gpuplan-node-agent", "gpuplan-joboperator", "gpuplan-container", "terraform-provider-gpuplan", "kubectl-gpuplan",
+}
+
+// programs are those that the demo builds and measures.
+func (d demo) programs() []string {
+	if d.fleet {
+		return append(slices.Clone(built), "gpuplan-karmada")
+	}
+	return built
 }
 
 // build makes every program, one step each.
@@ -106,11 +115,12 @@ func (d demo) build(ctx context.Context, t tools) error {
 	hints := map[string]string{
 		"gpuplan-local":       "the first build compiles Kubernetes and etcd: 5 to 10 minutes on two cores; later ones take seconds",
 		"gpuplan-joboperator": "the training operator, from its own module",
+		"gpuplan-karmada":     "Karmada, from its own module: 10 minutes the first time",
 	}
 	if !t.cc {
 		hints["gpuplan-node-agent"] = "no C compiler here: the node agent is built without NVML and reads hardware description files only"
 	}
-	for _, program := range built {
+	for _, program := range d.programs() {
 		if err := d.step(ctx, "build "+program, hints[program], d.make(ctx, "bin/"+program)); err != nil {
 			return err
 		}

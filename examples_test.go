@@ -45,6 +45,12 @@ func TestExamples(t *testing.T) {
 				full := strings.ReplaceAll(string(text), `"gpuplan/gpuplan"`, `"registry.terraform.io/gpuplan/gpuplan"`)
 				require.NoError(t, os.WriteFile(filepath.Join(terraform.Dir, filepath.Base(file)), []byte(full), 0o600))
 			}
+			if folder == "examples/fleet" { // whose clusters are variables
+				variables := `{"hub": {"kubeconfig": null}, "clusters": {
+					"member-1": {"kubeconfig": null, "cluster_id": "c-1", "region": "cn-hangzhou"},
+					"member-2": {"kubeconfig": null, "cluster_id": "c-2", "region": "cn-hangzhou"}}}`
+				require.NoError(t, os.WriteFile(filepath.Join(terraform.Dir, "terraform.tfvars.json"), []byte(variables), 0o600))
+			}
 			output := terraform.Must(t, "plan")
 			if strings.HasPrefix(folder, "examples/resources") {
 				assert.Contains(t, output, " to add, 0 to change, 0 to destroy")

@@ -102,7 +102,11 @@ func (d demo) reportFleet(ctx context.Context, tf terraform, hub fleetCluster) (
 	}
 	fmt.Fprintf(d.out, "\nWhat the hub has said of them (kubectl describe pytorchjob)\n\n")
 	for _, j := range running {
-		events, err := hub.typed.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: fmt.Sprintf("reason=%s,involvedObject.kind=%s,involvedObject.name=%s", scheduled, contract.PyTorchJobKind, j.Name)})
+		object, err := hub.objects.Resource(pytorchJobs).Namespace(metav1.NamespaceDefault).Get(ctx, j.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, false, fmt.Errorf("read %s of the hub: %w", j.Name, err)
+		}
+		events, err := hub.typed.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: fmt.Sprintf("reason=%s,involvedObject.uid=%s", scheduled, object.GetUID())})
 		if err != nil {
 			return nil, false, fmt.Errorf("read the events of %s: %w", j.Name, err)
 		}

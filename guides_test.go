@@ -68,7 +68,7 @@ func full(config string) string {
 func TestGuides(t *testing.T) {
 	pages, err := filepath.Glob("docs/guides/*.md")
 	require.NoError(t, err)
-	require.Len(t, pages, 8)
+	require.Len(t, pages, 9)
 	configurations := 0
 	for _, path := range pages {
 		text, err := os.ReadFile(path)
@@ -87,6 +87,20 @@ func TestGuides(t *testing.T) {
 		})
 	}
 	assert.Greater(t, configurations, 15)
+}
+
+// The guide on fleets shows the example, which make demo-fleet runs: a plan of it needs a hub.
+func TestGuideOfFleet(t *testing.T) {
+	page, err := os.ReadFile("docs/guides/fleet.md")
+	require.NoError(t, err)
+	example, err := os.ReadFile("examples/fleet/main.tf")
+	require.NoError(t, err)
+	blocks := fenced.FindAllStringSubmatch(string(page), -1)
+	require.Greater(t, len(blocks), 4)
+	for _, m := range blocks {
+		assert.Equal(t, "hcl", m[2])
+		assert.Contains(t, string(example), m[3])
+	}
 }
 
 // requireFormatted checks that terraform can read a block, and would not format it otherwise.

@@ -490,7 +490,7 @@ var documents = []document{
 		{
 			"kube-queue/max-jobs of the root and of a child",
 			"`max_jobs` of the tree and of a quota; one job at a time leaves the queue",
-			[]string{"internal/provider/quotatree TestTreeOfTheFleetDocument", "scheduler/queue TestMaxJobsOneAtATime"},
+			[]string{"internal/provider/quotatree TestTreeOfTheFleetDocument", "scheduler/queue TestMaxJobsOneAtATime", "make demo-fleet"},
 		},
 		{
 			"namespaces of a child",
@@ -514,13 +514,13 @@ var documents = []document{
 		},
 		{
 			"A PyTorchJob on the fleet",
-			"the manifest, on the hub; as a resource of a fleet: *planned*; in one cluster `gpuplan_training_job`",
-			[]string{"internal/local/localtest TestFleetScheduler"},
+			"the manifest, on the hub; `fleet` of `gpuplan_training_job`, whose plan names the cluster, the nodes and the GPUs",
+			[]string{"internal/local/localtest TestFleetScheduler", "make demo-fleet"},
 		},
 		{
 			"Step 3: kubectl describe shows the event ScheduleBindingSucceed, with the cluster and the pods of each role",
 			"the same words, as event and condition",
-			[]string{"scheduler/fleet TestResult", "internal/local/localtest TestFleetScheduler"},
+			[]string{"scheduler/fleet TestResult", "internal/local/localtest TestFleetScheduler", "make demo-fleet"},
 		},
 		{
 			"Step 3: kubectl get pytorchjob on the fleet, kubectl amc get of the job and its pods in the clusters",

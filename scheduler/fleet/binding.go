@@ -33,8 +33,11 @@ type resourceBinding struct {
 			// Scheduling means that the job waits in the queue.
 			Scheduling bool `json:"scheduling"`
 		} `json:"suspension"`
+		// Replicas are those of the object where Karmada divides them among clusters, as of a Job.
+		Replicas int32 `json:"replicas"`
 		Clusters []struct {
-			Name string `json:"name"`
+			Name     string `json:"name"`
+			Replicas int32  `json:"replicas"`
 		} `json:"clusters"`
 		Placement *fleet.Rules `json:"placement"`
 		// GracefulEvictionTasks are the clusters from which the job was evicted, until it runs in another one.

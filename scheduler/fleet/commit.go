@@ -40,13 +40,17 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 	if err != nil {
 		return fmt.Errorf("encode the placement of binding %s: %w", b.key(), err)
 	}
+	target := map[string]any{"name": cluster}
+	if b.Spec.Replicas > 0 { // Karmada gives the object that many in the cluster: without, a Job has the parallelism 0 there
+		target["replicas"] = b.Spec.Replicas
+	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
 			"resourceVersion": b.ResourceVersion,
 			"annotations":     map[string]string{contract.AppliedPlacementAnnotation: string(applied)},
 		},
 		"spec": map[string]any{
-			"clusters": []any{map[string]string{"name": cluster}},
+			"clusters": []any{target},
 		},
 	})
 	if err != nil {

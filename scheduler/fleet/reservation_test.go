@@ -214,3 +214,17 @@ func TestPlacesOfAnElasticGang(t *testing.T) {
 		assert.Equal(t, i == 0, there())
 	}
 }
+
+// Karmada gives a Job as many replicas in a cluster as the binding says.
+func TestReplicasThatAreSent(t *testing.T) {
+	w := newHubWorld(t, "{}")
+	b := w.bindings["default/a"]
+	b.Spec.Replicas = 2
+	require.NoError(t, w.commit(t.Context(), b, object(t, jobText), "m", nil))
+	o, err := w.hub.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	sent, err := bindingOf(o)
+	require.NoError(t, err)
+	require.Len(t, sent.Spec.Clusters, 1)
+	assert.EqualValues(t, 2, sent.Spec.Clusters[0].Replicas)
+}

@@ -290,6 +290,33 @@ func TestAnApplyLetsJobsWaitForEachOther(t *testing.T) {
 	assert.Contains(t, says(refused), "error: Job does not fit in any cluster: ")
 }
 
+// An apply places a job behind those before the ones that its after names, also once these were created.
+func TestAfterInAChain(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	chain := func() (jobs []fleetplan.Job) {
+		jobs = []fleetplan.Job{w.job(t, "j", 3, "a", "b"), w.job(t, "k", 4, "a", "b"), w.job(t, "l", 1, "a", "b")}
+		jobs[1].After, jobs[2].After = []string{jobs[0].ID}, []string{jobs[1].ID}
+		return jobs
+	}
+	marks := map[string]string{}
+	places := map[string]*fleetplan.Place{}
+	for _, j := range chain() {
+		places[j.ID] = w.planned(t, j).Place
+		marks[j.ID] = w.Mark(j.ID)
+	}
+	client, err := kube.New(w.hub.Config())
+	require.NoError(t, err)
+	apply := fleetplan.New(client, func() bool { return true }, func(map[string]string) bool { return true })
+	for _, j := range chain() {
+		_, err := apply.Plan(t.Context(), j)
+		require.NoError(t, err)
+		assert.Equal(t, marks[j.ID], apply.Mark(j.ID), j.ID)
+		j.After, j.Given = nil, nil
+		_, err = apply.Now(t.Context(), j, places[j.ID])
+		require.NoError(t, err)
+	}
+}
+
 func TestPolicies(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.Policy(t.Context(), "default", "p")

@@ -116,8 +116,11 @@ func (f *Fleet) Now(ctx context.Context, j Job, place *Place) (a Answer, err err
 	}
 	p := &planned{Job: j, place: place}
 	f.mu.Lock()
-	if was := f.jobs[j.ID]; was != nil && was.place != nil {
-		p.place = was.place // the same, with what the planner has said
+	if was := f.jobs[j.ID]; was != nil {
+		p.After = was.After // those that come after it come after these as well
+		if was.place != nil {
+			p.place = was.place // the same, with what the planner has said
+		}
 	}
 	delete(f.jobs, j.ID)
 	others := slices.Collect(maps.Values(f.jobs))

@@ -20,7 +20,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -224,7 +223,6 @@ func (r *trainingJob) placeInFleet(ctx context.Context, m *model, after types.Li
 	}
 	later := func(why string) diag.Diagnostics {
 		fleet.Keep(spec.ID())
-		m.Placed = placed(m.ID, ledger.Unplanned)
 		if c.level != session.CheckOff {
 			diags.AddAttributeWarning(path.Root("fleet"), "Placement is not checked", fmt.Sprintf("Whether the job fits in its fleet is not checked: %s.", why))
 		}

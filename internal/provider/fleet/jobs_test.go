@@ -128,6 +128,7 @@ func TestJobsOfAFleet(t *testing.T) {
 	refuses(`Job default/c has a place in no cluster of the fleet: member-1: `, first, second, ofFleet("c", 1, ""))
 	refuses(`pools is not for jobs with fleet`, first, second, ofFleet("c", 1, "pools = [gpuplan_node_pool.member-1.capacity]"))
 	refuses(`suspend is not for jobs with fleet`, first, second, ofFleet("c", 1, "suspend = true"))
+	refuses(`ttl_seconds_after_finished is not for jobs with fleet`, first, second, ofFleet("c", 1, "ttl_seconds_after_finished = 5"))
 	refuses(`The hub has no policy default/other`, first, second, strings.Replace(ofFleet("c", 1, ""), "local.fleet", `{ policy = "other" }`, 1))
 	refuses(`is given pools of cluster "member-3", and the clusters of the fleet are member-1, member-2`, first, second,
 		strings.Replace(ofFleet("c", 1, ""), "local.fleet", `{ policy = local.fleet.policy, clusters = { "member-3" = { pools = [gpuplan_node_pool.member-1.capacity] } } }`, 1))

@@ -41,7 +41,7 @@ var fleetClusterType = types.ObjectType{AttrTypes: map[string]attr.Type{"pools":
 
 var fleetSchema = schema.SingleNestedAttribute{
 	MarkdownDescription: "Sends the job to a member cluster of a fleet. The provider, or an alias of it, is configured for the hub then. The plan names the cluster as well as the nodes and GPUs, by the rules of the hub's scheduler of gangs, which keeps to it. " +
-		"The job is a gang of any framework but `trainjob`; what is made beside it (`arena_compatible`, `tensorboard`), `suspend`, `queue`, `pools` and `allow_preemption` are not for jobs of a fleet. What admission in the member clusters makes of its pods is not known to the plan.",
+		"The job is a gang of any framework but `trainjob`; what is made beside it (`arena_compatible`, `tensorboard`), `suspend`, `queue`, `pools`, `allow_preemption` and `ttl_seconds_after_finished` are not for jobs of a fleet. What admission in the member clusters makes of its pods is not known to the plan.",
 	Optional: true,
 	Attributes: map[string]schema.Attribute{
 		"policy": schema.StringAttribute{
@@ -142,6 +142,7 @@ func (m model) checkFleet(spec job.Spec) (diags diag.Diagnostics) {
 		{m.AllowPreemption.ValueBool(), "allow_preemption", "the scheduler of a fleet evicts nobody"},
 		{m.Suspend.ValueBool(), "suspend", "the hub would send the suspended job to a cluster; a policy with suspension.scheduling holds jobs on the hub"},
 		{m.Queue.ValueBool(), "queue", "a policy with suspension.scheduling has its jobs wait in the queue of the hub"},
+		{!m.TTLSecondsAfterFinished.IsNull() && !m.TTLSecondsAfterFinished.IsUnknown(), "ttl_seconds_after_finished", "the hub makes a job again that is deleted in its cluster, where it would run once more"},
 		{m.ArenaCompatible.ValueBool(), "arena_compatible", "arena would look for it in the member cluster"},
 		{!m.TensorBoard.IsNull(), "tensorboard", "it would be made on the hub, which runs no pods"},
 		{spec.Framework == job.TrainJob, "framework", "a TrainJob has its pods in a TrainingRuntime, which no policy sends along"},

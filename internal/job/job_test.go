@@ -247,8 +247,8 @@ func TestParseReadsJobsOfOthers(t *testing.T) {
 			require.NoError(t, err)
 			at := []string{"spec", "pytorchReplicaSpecs", "Worker", "template", "metadata", "labels"}
 			require.NoError(t, unstructured.SetNestedStringMap(obj.Object, test.labels, at...))
-			obj.SetLabels(map[string]string{"team": "a", contract.TopologyGroupLabel: "j"})
-			obj.SetAnnotations(map[string]string{"note": "b", corev1.LastAppliedConfigAnnotation: "{}"})
+			obj.SetLabels(map[string]string{"team": "a", contract.TopologyGroupLabel: "j", "propagationpolicy.karmada.io/permanent-id": "p"})
+			obj.SetAnnotations(map[string]string{"note": "b", corev1.LastAppliedConfigAnnotation: "{}", "propagationpolicy.karmada.io/name": "p", "clusterpropagationpolicy.karmada.io/name": "p"})
 			parsed, err := Parse(obj)
 			require.NoError(t, err)
 			assert.Equal(t, test.gang, parsed.Gang)

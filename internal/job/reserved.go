@@ -54,6 +54,8 @@ func reservedFor(framework Framework, key string) string {
 		return "the controller of JobSets"
 	case domain == contract.TrainerGroup && framework == TrainJob:
 		return "Kubeflow Trainer"
+	case domain == "propagationpolicy.karmada.io" || domain == "clusterpropagationpolicy.karmada.io": // which policy has taken the job
+		return "the hub of a fleet"
 	}
 	return ""
 }

@@ -27,6 +27,9 @@ type Fleet struct {
 	applying func() bool
 	owns     func(labels map[string]string) bool
 
+	// deciding is held while a job that starts is given its place.
+	deciding sync.Mutex
+
 	mu sync.Mutex
 	// clusters are those of the hub, as a plan has seen them.
 	clusters []*contract.FleetCluster

@@ -3,6 +3,7 @@ package fleetplan_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,8 +67,8 @@ func (w *world) runs(t *testing.T, in, job string, gpus ...int) {
 	t.Helper()
 	record, err := contract.Allocation{Node: "node", GPUs: gpus}.Annotations()
 	require.NoError(t, err)
-	pod := object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: default, uid: %[1]s, labels: {%s: %[1]s, mine: "yes"}},
-  spec: {nodeName: node, schedulerName: gpuplan-scheduler, containers: [{name: c, resources: {limits: {aliyun.com/gpu: "%[3]d"}, requests: {aliyun.com/gpu: "%[3]d"}}}]}, status: {phase: Running}}`, job, contract.JobNameLabel, len(gpus)))
+	pod := object(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: default, uid: %[1]s, labels: {%s: %[1]s, mine: "yes", %[4]s: %[1]s, %[5]s: "1"}},
+  spec: {nodeName: node, schedulerName: gpuplan-scheduler, containers: [{name: c, resources: {limits: {aliyun.com/gpu: "%[3]d"}, requests: {aliyun.com/gpu: "%[3]d"}}}]}, status: {phase: Running}}`, job, contract.JobNameLabel, len(gpus), contract.TopologyGroupLabel, contract.TopologyReplicasLabel))
 	pod.SetAnnotations(record)
 	w.members[in].Put(pod)
 }
@@ -194,6 +195,22 @@ func TestFindings(t *testing.T) {
 			}
 			return w.planned(t, j)
 		}, []string{"warning: Job will wait: Job default/j has room in the fleet, but not beside the jobs that are placed before it: a: "}, ""},
+		"in a queue, behind what runs": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.runs(t, "a", "h", 0, 1, 2, 3, 4, 5, 6, 7)
+			w.runs(t, "b", "i", 0, 1, 2, 3, 4, 5, 6, 7)
+			w.Keep("default/h")
+			w.Keep("default/i")
+			j := w.job(t, "j", 4, "a", "b")
+			j.Policy.Held = true
+			return w.planned(t, j)
+		}, []string{"warning: Job will wait: Job default/j has room in the fleet, but not beside the jobs that run: it waits until they end. Beside them: a: "}, ""},
+		"in a queue, and too large": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.runs(t, "a", "h", 0, 1, 2, 3, 4, 5, 6, 7)
+			w.Keep("default/h")
+			j := w.job(t, "j", 5, "a", "b")
+			j.Policy.Held = true
+			return w.planned(t, j)
+		}, []string{"error: Job does not fit in any cluster: "}, ""},
 		"in the place of what it was": {func(t *testing.T, w *world) fleetplan.Answer {
 			w.runs(t, "a", "j", 0, 1, 2, 3, 4, 5)
 			w.runs(t, "b", "other", 0)
@@ -315,6 +332,29 @@ func TestAfterInAChain(t *testing.T) {
 		_, err = apply.Now(t.Context(), j, places[j.ID])
 		require.NoError(t, err)
 	}
+}
+
+// Jobs that start at once, for which the plan has no place, get one each.
+func TestJobsThatStartAtOnce(t *testing.T) {
+	w := newWorld(t, "a")
+	w.applying = true
+	var all sync.WaitGroup
+	answers := make([]fleetplan.Answer, 4)
+	for i := range answers {
+		all.Go(func() {
+			answer, err := w.Now(t.Context(), w.job(t, fmt.Sprintf("j%d", i), 1), nil)
+			assert.NoError(t, err)
+			answers[i] = answer
+		})
+	}
+	all.Wait()
+	places := map[string]bool{}
+	for _, answer := range answers {
+		if assert.NotNil(t, answer.Actual) {
+			places[fmt.Sprint(answer.Actual.Members[0].GPUs)] = true
+		}
+	}
+	assert.Len(t, places, len(answers))
 }
 
 func TestPolicies(t *testing.T) {

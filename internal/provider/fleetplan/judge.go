@@ -59,8 +59,25 @@ func (f *Fleet) judge(ctx context.Context, all []*contract.FleetCluster, j *plan
 		return append(found, Finding{Error: j.Immediate, Summary: "Job will wait", Detail: fmt.Sprintf(
 			"Job %s has room in the fleet, but not beside the jobs that are placed before it: %s.", j.ID, now.reasons(all))})
 	}
+	if emptied := f.lookAt(ctx, all, j, nil, withoutGangs); j.Policy.Held && emptied.best >= 0 {
+		return append(found, Finding{Error: j.Immediate, Summary: "Job will wait", Detail: fmt.Sprintf(
+			"Job %s has room in the fleet, but not beside the jobs that run: it waits until they end. Beside them: %s.", j.ID, now.reasons(all))})
+	}
 	return append(found, Finding{Error: true, Summary: "Job does not fit in any cluster", Detail: fmt.Sprintf(
 		"Job %s has a place in no cluster of the fleet: %s.", j.ID, now.reasons(all))})
+}
+
+// withoutGangs takes the gangs out of a cluster, which end some time, and quota with them.
+func withoutGangs(view *snapshot.View) {
+	for _, node := range view.Nodes() {
+		for _, pod := range view.Pods(node) {
+			if pod.Gang != "" {
+				view.RemovePod(pod.ID)
+			}
+		}
+	}
+	view.DropReservations(func(*snapshot.Reserved) bool { return true })
+	view.SetQuota(nil)
 }
 
 // crowd says of a job that has a place whether it has one beside those other jobs of the walk that nothing orders.

@@ -114,6 +114,8 @@ func (f *Fleet) Now(ctx context.Context, j Job, place *Place) (a Answer, err err
 	if err != nil {
 		return a, err
 	}
+	f.deciding.Lock() // two jobs at once would find the same place
+	defer f.deciding.Unlock()
 	p := &planned{Job: j, place: place}
 	f.mu.Lock()
 	if was := f.jobs[j.ID]; was != nil {

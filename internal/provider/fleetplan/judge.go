@@ -10,6 +10,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 )
 
 // Finding is what is wrong with a job.
@@ -51,13 +52,17 @@ func (f *Fleet) judge(ctx context.Context, all []*contract.FleetCluster, j *plan
 	case len(now.unread) > 0:
 		return found
 	}
-	if quota := f.lookAt(ctx, all, j, before, nil, func(v *snapshot.View) { v.SetQuota(nil) }); quota.best >= 0 {
+	if quota := f.lookAt(ctx, all, j, before, func(_ *cluster.Snapshot, v *snapshot.View) { v.SetQuota(nil) }); quota.best >= 0 {
 		return append(found, Finding{Error: j.Immediate, Summary: "Job will wait for quota", Detail: fmt.Sprintf(
 			"Job %s has room in the fleet, but not within its quota: %s.", j.ID, now.reasons(all))})
 	}
-	if alone := f.lookAlone(ctx, all, j, before); len(before) > 0 && alone.best >= 0 {
+	if alone := f.look(ctx, all, j, nil); len(before) > 0 && alone.best >= 0 {
 		return append(found, Finding{Error: j.Immediate, Summary: "Job will wait", Detail: fmt.Sprintf(
 			"Job %s has room in the fleet, but not beside the jobs that are placed before it: %s.", j.ID, now.reasons(all))})
+	}
+	if others := f.lookAt(ctx, all, j, nil, f.withoutOpen); others.best >= 0 {
+		return append(found, Finding{Error: j.Immediate, Summary: "Job fits only if others leave", Detail: fmt.Sprintf(
+			"Job %s has room in the fleet once pods that are being deleted, or jobs of this configuration that may be, have gone. Beside them: %s.", j.ID, now.reasons(all))})
 	}
 	if emptied := f.lookAt(ctx, all, j, nil, withoutGangs); j.Policy.Held && emptied.best >= 0 {
 		return append(found, Finding{Error: j.Immediate, Summary: "Job will wait", Detail: fmt.Sprintf(
@@ -65,19 +70,6 @@ func (f *Fleet) judge(ctx context.Context, all []*contract.FleetCluster, j *plan
 	}
 	return append(found, Finding{Error: true, Summary: "Job does not fit in any cluster", Detail: fmt.Sprintf(
 		"Job %s has a place in no cluster of the fleet: %s.", j.ID, now.reasons(all))})
-}
-
-// withoutGangs takes the gangs out of a cluster, which end some time, and quota with them.
-func withoutGangs(view *snapshot.View) {
-	for _, node := range view.Nodes() {
-		for _, pod := range view.Pods(node) {
-			if pod.Gang != "" {
-				view.RemovePod(pod.ID)
-			}
-		}
-	}
-	view.DropReservations(func(*snapshot.Reserved) bool { return true })
-	view.SetQuota(nil)
 }
 
 // crowd says of a job that has a place whether it has one beside those other jobs of the walk that nothing orders.

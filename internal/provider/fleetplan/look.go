@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
@@ -29,20 +30,11 @@ type outlook struct {
 
 // look asks all clusters for a place for a job, beside what runs and the places of other jobs of the walk.
 func (f *Fleet) look(ctx context.Context, all []*contract.FleetCluster, j *planned, others []*planned) outlook {
-	return f.lookAt(ctx, all, j, others, nil, func(*snapshot.View) {})
+	return f.lookAt(ctx, all, j, others, func(*cluster.Snapshot, *snapshot.View) {})
 }
 
-// lookAlone is look as if others had neither a place nor pods.
-func (f *Fleet) lookAlone(ctx context.Context, all []*contract.FleetCluster, j *planned, others []*planned) outlook {
-	without := make([]string, len(others))
-	for i, other := range others {
-		without[i] = other.ID
-	}
-	return f.lookAt(ctx, all, j, nil, without, func(*snapshot.View) {})
-}
-
-// lookAt is look at clusters without some jobs, that change has changed.
-func (f *Fleet) lookAt(ctx context.Context, all []*contract.FleetCluster, j *planned, others []*planned, without []string, change func(*snapshot.View)) outlook {
+// lookAt is look at clusters that change has changed.
+func (f *Fleet) lookAt(ctx context.Context, all []*contract.FleetCluster, j *planned, others []*planned, change func(*cluster.Snapshot, *snapshot.View)) outlook {
 	o := outlook{why: map[string]string{}, unread: map[string]bool{}}
 	for _, c := range all {
 		term, why := j.Policy.Bars(c, j.Kind)
@@ -55,12 +47,12 @@ func (f *Fleet) lookAt(ctx context.Context, all []*contract.FleetCluster, j *pla
 			o.why[c.Name], o.unread[c.Name] = "its state cannot be read: "+err.Error(), true
 			continue
 		}
-		view, err := f.view(seen, c.Name, j, others, without)
+		view, err := f.view(seen, c.Name, j, others)
 		if err != nil {
 			o.why[c.Name] = err.Error()
 			continue
 		}
-		change(view)
+		change(seen, view)
 		gangs, why := seen.ToCome(j.Pods)
 		var offer clusterchoice.Offer
 		if why == "" {
@@ -89,10 +81,10 @@ func (f *Fleet) seen(ctx context.Context, c *contract.FleetCluster) (*cluster.Sn
 	return m.Seen.Snapshot(ctx)
 }
 
-// view is a cluster without the jobs that leave and some others, with the pools as a job and those others were given them, and with the places of these.
-func (f *Fleet) view(seen *cluster.Snapshot, name string, j *planned, others []*planned, without []string) (*snapshot.View, error) {
+// view is a cluster without the jobs that leave, with the pools as a job and those others were given them, and with the places of these.
+func (f *Fleet) view(seen *cluster.Snapshot, name string, j *planned, others []*planned) (*snapshot.View, error) {
 	f.mu.Lock()
-	leave := append([]string{j.ID}, without...)
+	leave := []string{j.ID}
 	for id := range f.gone {
 		leave = append(leave, id)
 	}
@@ -114,6 +106,36 @@ func (f *Fleet) view(seen *cluster.Snapshot, name string, j *planned, others []*
 		}
 	}
 	return view, nil
+}
+
+// withoutOpen takes out of a view what may leave yet: pods that are being deleted, and jobs of this configuration of which the walk
+// has not said that they stay; an apply has said that of none.
+func (f *Fleet) withoutOpen(seen *cluster.Snapshot, view *snapshot.View) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range seen.Objects.Pods {
+		pod := &seen.Objects.Pods[i]
+		id := cluster.JobOf(pod)
+		open := id != "" && f.owns(pod.Labels) && (f.applying() || !f.visits[id])
+		if holds, ok := inventory.Pod(pod); ok && (open || pod.DeletionTimestamp != nil) {
+			view.RemovePod(holds.ID)
+		}
+	}
+	view.DropReservations(func(*snapshot.Reserved) bool { return true })
+	view.SetQuota(nil)
+}
+
+// withoutGangs takes out of a view the gangs, which end some time.
+func withoutGangs(_ *cluster.Snapshot, view *snapshot.View) {
+	for _, node := range view.Nodes() {
+		for _, pod := range view.Pods(node) {
+			if pod.Gang != "" {
+				view.RemovePod(pod.ID)
+			}
+		}
+	}
+	view.DropReservations(func(*snapshot.Reserved) bool { return true })
+	view.SetQuota(nil)
 }
 
 // become gives a view the nodes that pools are to have, and takes those away that they give up.

@@ -72,7 +72,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.Append(r.Recall(ctx, req.Private, &state)...); resp.Diagnostics.HasError() {
 		return
 	}
-	if config.Pools.IsNull() && !config.ofFleet() {
+	if config.Pools.IsNull() && on.names.IsNull() {
 		// Terraform leaves out what lifecycle.ignore_changes names. Nor does a job move that need not keep to its pools.
 		plan.PoolNames = state.PoolNames
 	}

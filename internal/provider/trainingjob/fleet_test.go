@@ -1,0 +1,86 @@
+package trainingjob_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// startHub is a hub with a policy p and a member cluster m, which cannot be reached.
+func startHub(t *testing.T) {
+	t.Helper()
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	fromYAML := func(text string) *unstructured.Unstructured {
+		object := &unstructured.Unstructured{}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
+		return object
+	}
+	for _, crd := range []struct{ kind, plural, group, version, scope string }{
+		{contract.KarmadaClusterKind, contract.KarmadaClusterResource, contract.KarmadaClusterGroup, contract.KarmadaClusterVersion, "Cluster"},
+		{contract.PropagationPolicyKind, "propagationpolicies", contract.KarmadaPolicyGroup, "v1alpha1", "Namespaced"},
+		{contract.ResourceBindingKind, contract.ResourceBindingResource, contract.KarmadaWorkGroup, contract.ResourceBindingVersion, "Namespaced"},
+	} {
+		cloud.API.Put(fromYAML(fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[2]s.%[3]s},
+  spec: {group: %[3]s, scope: %[5]s, names: {kind: %[1]s, plural: %[2]s}, versions: [{name: %[4]s, served: true, storage: true}]}}`, crd.kind, crd.plural, crd.group, crd.version, crd.scope)))
+	}
+	cloud.API.Put(fromYAML(`{apiVersion: policy.karmada.io/v1alpha1, kind: PropagationPolicy, metadata: {name: p, namespace: default},
+  spec: {schedulerName: gpuplan-fleet-scheduler, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}]}}`))
+	cloud.API.Put(fromYAML(`{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: m}, spec: {},
+  status: {conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", reason: r, message: ""}], apiEnablements: [{groupVersion: kubeflow.org/v1, resources: [{kind: PyTorchJob}]}]}}`))
+}
+
+// ofFleet is a job of that fleet, with that attribute and more.
+func ofFleet(fleet, more string) string {
+	return fmt.Sprintf(`
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = "pytorch"
+  fleet           = { %s }
+  image           = "train:1"
+  placement_check = "off"
+  wait_for        = "none"
+  roles           = { worker = { replicas = 1, gpus = 8 } }
+  %s
+}
+`, fleet, more)
+}
+
+const offered = `, clusters = { "m" = { pools = [gpuplan_node_pool.v100.capacity] } }`
+
+// A job of a fleet keeps to its pools, whoever has taken them out.
+func TestPoolsOfAFleetThatAreLeftOut(t *testing.T) {
+	startHub(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, ofFleet(`policy = "p"`+offered, ""))
+	cli.Must(t, "apply", "-auto-approve")
+	for _, ignored := range []string{"all", "[fleet]"} {
+		cli.Write(t, ofFleet(`policy = "p"`+offered, "lifecycle { ignore_changes = "+ignored+" }"))
+		assert.Contains(t, cli.Must(t, "plan"), "No changes", ignored)
+	}
+	cli.Write(t, ofFleet(`policy = "p"`, ""))
+	assert.Contains(t, cli.Must(t, "plan"), "0 to add, 1 to change, 0 to destroy", "it need not leave its pools")
+}
+
+// What is unknown in a plan leaves open where the job is placed.
+func TestPolicyThatIsUnknown(t *testing.T) {
+	startHub(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, ofFleet(`policy = terraform_data.p.output`+offered, "")+`resource "terraform_data" "p" { input = "p" }`)
+	cli.Must(t, "apply", "-auto-approve")
+}

@@ -126,6 +126,17 @@ func (g *Gang) LateMissing() int {
 	return missing
 }
 
+// Charge is what all members of the gang, also those that start late, take of their quota together.
+func (g *Gang) Charge() quota.Resources {
+	sum := quota.Resources{}
+	for i := range g.Roles {
+		for name, amount := range g.Roles[i].Request.Charge() {
+			sum[name] += amount * int64(len(g.Roles[i].Members))
+		}
+	}
+	return sum
+}
+
 // LateCharge is what those that start late, and do not run yet, will be charged in the quota tree, nil for none.
 func (g *Gang) LateCharge() quota.Resources {
 	runs := g.runs()

@@ -19,6 +19,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -373,6 +374,57 @@ func TestJobsThatStartAtOnce(t *testing.T) {
 		}
 	}
 	assert.Len(t, places, len(answers))
+}
+
+// A plan says what the queue of the hub makes of a job that its policy holds there.
+func TestQueueOfTheHub(t *testing.T) {
+	tree := func(most int64, gpus int64) *quota.Tree {
+		limits, err := quota.New(quota.Spec{Name: "root", Min: quota.Resources{contract.ResourceTopologyGPU: 100}, Max: quota.Resources{contract.ResourceTopologyGPU: 100}, Children: []quota.Spec{
+			{Name: "team", Max: quota.Resources{contract.ResourceTopologyGPU: gpus}, MaxJobs: most, Namespaces: []string{"default"}}}})
+		require.NoError(t, err)
+		return limits
+	}
+	for name, test := range map[string]struct {
+		held      bool
+		tree      *quota.Tree
+		leaf      string
+		immediate bool
+		says      string
+	}{
+		"not held":            {false, nil, "", true, ""},
+		"no tree":             {true, nil, "", false, "warning: The hub has no quota tree: Policy p has job default/j wait in the queue of the hub"},
+		"no leaf":             {true, tree(0, 100), "", false, "warning: The hub has no quota for the job: "},
+		"room":                {true, tree(4, 100), "team", true, ""},
+		"no limit of jobs":    {true, tree(0, 100), "team", true, ""},
+		"more than its quota": {true, tree(4, 3), "team", false, "error: Job exceeds its quota: The queue of the hub never lets job default/j go"},
+		"behind others":       {true, tree(2, 100), "team", false, "warning: Job will wait in the queue of the hub: The queue of the hub lets 2 jobs of root/team run at a time, and default/planned, default/runs and default/waits come before job default/j."},
+		"at once":             {true, tree(3, 100), "team", true, "error: Job will wait in the queue of the hub: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "a")
+			for _, kind := range []string{contract.QueueKind, contract.QueueUnitKind} {
+				w.hub.Put(object(t, fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %[1]ss.%[2]s},
+  spec: {group: %[2]s, scope: Namespaced, names: {kind: %[3]s, plural: %[1]ss}, versions: [{name: v1alpha1, served: true, storage: true}]}}`, strings.ToLower(kind), contract.QueueGroup, kind)))
+			}
+			w.hub.Put(object(t, fmt.Sprintf(`{apiVersion: %s/v1alpha1, kind: %s, metadata: {name: q, namespace: kube-queue, annotations: {%s: root/team}}}`, contract.QueueGroup, contract.QueueKind, contract.QueuePathAnnotation)))
+			for unit, phase := range map[string]contract.QueueUnitPhase{"runs": contract.UnitRunning, "waits": contract.UnitEnqueued, "over": contract.UnitSucceed, "j": contract.UnitEnqueued} {
+				w.hub.Put(object(t, fmt.Sprintf(`{apiVersion: %s/v1alpha1, kind: %s, metadata: {name: %s-qu, namespace: default}, spec: {queue: q, consumerRef: {name: %[3]s}}, status: {phase: %[4]s}}`, contract.QueueGroup, contract.QueueUnitKind, unit, phase)))
+			}
+			j := w.job(t, "j", 4)
+			j.Policy.Held, j.Gang.Leaf, j.Immediate = test.held, test.leaf, test.immediate
+			before := w.job(t, "planned", 1)
+			before.Policy.Held, before.Gang.Leaf = true, "team"
+			w.planned(t, before)
+			found, err := w.Queue(t.Context(), j, test.tree)
+			require.NoError(t, err)
+			said := says(fleetplan.Answer{Findings: found})
+			if test.says == "" {
+				assert.Empty(t, said)
+			} else {
+				assert.Contains(t, said, test.says)
+			}
+		})
+	}
 }
 
 func TestPolicies(t *testing.T) {

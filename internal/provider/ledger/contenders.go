@@ -38,7 +38,7 @@ func (l *Ledger) inItsWay(c course, jobs []*job) []*job {
 func (l *Ledger) charges(j *job, r placement.Reason) bool {
 	g := l.gang(j)
 	path := l.limits().Path(g.Leaf)
-	return (path == r.Quota || strings.HasPrefix(path, r.Quota+"/")) && (r.Resource == quota.Jobs || charge(g)[r.Resource] > 0)
+	return (path == r.Quota || strings.HasPrefix(path, r.Quota+"/")) && (r.Resource == quota.Jobs || g.Charge()[r.Resource] > 0)
 }
 
 // rivals reports whether two jobs can be in each other's way.

@@ -194,7 +194,7 @@ func members(g placement.Gang) (n int) {
 // those that the job does not need.
 func (l *Ledger) heldByQuota(g placement.Gang) bool {
 	tree := l.live.now.Quota()
-	return tree != nil && g.Leaf != "" && (tree.FitsJob(g.Leaf) != nil || tree.Fits(g.Leaf, charge(g), g.Preemptible) != nil)
+	return tree != nil && g.Leaf != "" && (tree.FitsJob(g.Leaf) != nil || tree.Fits(g.Leaf, g.Charge(), g.Preemptible) != nil)
 }
 
 // verdict is why a job does not fit on its pools, with what its quota says as well: a fix for
@@ -309,7 +309,7 @@ func (l *Ledger) exceeds(j *job, g placement.Gang, limits *quota.Tree) *Finding 
 		return nil
 	}
 	view.SetQuota(limits)
-	if exceeded := limits.Fits(g.Leaf, charge(g), g.Preemptible); j.Queued && exceeded != nil && planner.Place(view, g) != nil {
+	if exceeded := limits.Fits(g.Leaf, g.Charge(), g.Preemptible); j.Queued && exceeded != nil && planner.Place(view, g) != nil {
 		return &Finding{
 			Kind: ExceedsQuota, Jobs: []string{j.Gang.ID}, Error: !l.treeOpen(), Summary: "Job exceeds its quota",
 			Detail: fmt.Sprintf("The job queue never lets job %s start, because it needs quota for all members, also those beyond the minimum: %s. "+
@@ -423,21 +423,10 @@ func (l *Ledger) waitsForQuota(j *job, g placement.Gang, verdict placement.Verdi
 // which it has; its leaf and no resource, when that is not plain.
 func (l *Ledger) full(g placement.Gang) quota.Exceeded {
 	tree := l.live.certain.Quota()
-	if exceeded := cmp.Or(tree.FitsJob(g.Leaf), tree.Fits(g.Leaf, charge(g), g.Preemptible)); exceeded != nil {
+	if exceeded := cmp.Or(tree.FitsJob(g.Leaf), tree.Fits(g.Leaf, g.Charge(), g.Preemptible)); exceeded != nil {
 		return *exceeded
 	}
 	return quota.Exceeded{Path: tree.Path(g.Leaf)}
-}
-
-// charge is what a gang uses of its quota, with what starts once its members run.
-func charge(g placement.Gang) quota.Resources {
-	sum := quota.Resources{}
-	for _, role := range g.Roles {
-		for name, amount := range role.Request.Charge() {
-			sum[name] += amount * int64(len(role.Members))
-		}
-	}
-	return sum
 }
 
 // noFreePlace is the usual occasion of evictions.

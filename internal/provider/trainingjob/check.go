@@ -105,7 +105,7 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		return nil, diags
 	}
 	if !c.session.Ledger.Applying() {
-		diags.Append(c.partly(*result.Placement)...)
+		diags.Append(c.partly(len(result.Placement.Assignments))...)
 	}
 	assignments = assignmentsOf(*result.Placement, planned.Nodes)
 	if !c.session.Ledger.Applying() {
@@ -166,9 +166,9 @@ func (c checker) apart(assignments []assignment.Model) (diags diag.Diagnostics) 
 	return diags
 }
 
-// partly says of a gang that may run with a part of its members that only a part has room.
-func (c checker) partly(p placement.Placement) (diags diag.Diagnostics) {
-	have, all := len(p.Assignments), int(c.spec.Members())-c.spec.Ended.Count()
+// partly says of a gang that may run with a part of its members that only so many have room.
+func (c checker) partly(have int) (diags diag.Diagnostics) {
+	all := int(c.spec.Members()) - c.spec.Ended.Count()
 	if c.level == session.CheckOff || have == all {
 		return nil
 	}

@@ -229,7 +229,7 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 	}
 	assignments := assignmentsOf(*result.Placement, nodesIn(at.view))
 	m.setPlanned(assignments)
-	diags.Append(c.partly(*result.Placement)...)
+	diags.Append(c.partly(len(result.Placement.Assignments))...)
 	return append(diags, c.apart(assignments)...)
 }
 

@@ -271,6 +271,7 @@ func (r *trainingJob) placeInFleet(ctx context.Context, m *model, after types.Li
 	}
 	if c.level != session.CheckOff {
 		diags.Append(c.fleetFindings(answer.Findings)...)
+		diags.Append(c.hubQueue(ctx, fleet, j)...)
 	}
 	if !ours {
 		if c.level != session.CheckOff && !r.Session.Ledger.Applying() {
@@ -281,9 +282,40 @@ func (r *trainingJob) placeInFleet(ctx context.Context, m *model, after types.Li
 	} else if r.Session.Ledger.Applying() && answer.Place != nil || answer.Promised {
 		m.setPlanned(answer.Place.Members)
 		m.PlannedCluster = types.StringValue(answer.Place.Cluster)
+		if !r.Session.Ledger.Applying() {
+			diags.Append(c.partly(answer.Place.Count())...)
+			diags.Append(c.apart(answer.Place.Members)...)
+		}
 	}
 	m.Placed = placed(m.ID, fleet.Mark(spec.ID()))
 	return diags
+}
+
+// hubQueue says what the queue of the hub has against a job, as far as the plan can look.
+func (c checker) hubQueue(ctx context.Context, fleet *fleetplan.Fleet, j fleetplan.Job) (diags diag.Diagnostics) {
+	if c.session.Ledger.Applying() {
+		return nil // the plan has said it
+	}
+	tree := c.session.Ledger.Tree()
+	if tree == nil {
+		snapshot, err := c.session.Snapshot(ctx)
+		if err == nil {
+			tree, err = snapshot.Quota()
+		}
+		if err != nil {
+			return nil // who reads the tree says so
+		}
+	}
+	gang, err := c.spec.PlannerGang(tree)
+	if err != nil {
+		return nil // said already
+	}
+	j.Gang = gang
+	found, err := fleet.Queue(ctx, j, tree)
+	if err != nil {
+		diags.AddWarning("The queue of the hub was not looked at", session.Sentence(err))
+	}
+	return append(diags, c.fleetFindings(found)...)
 }
 
 func schedulerOf(policy *fleetplan.Policy) string {

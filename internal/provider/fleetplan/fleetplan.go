@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -35,7 +36,9 @@ type Fleet struct {
 	clusters []*contract.FleetCluster
 	members  map[string]*Member
 	policies map[string]*Policy
-	jobs     map[string]*planned
+	// listed are the policies of the hub by namespace, as far as the walk has asked.
+	listed map[string][]unstructured.Unstructured
+	jobs   map[string]*planned
 	// visits are the jobs of which the walk has said what becomes of them, gone those that leave.
 	visits, gone map[string]bool
 	// next is closed by the next visit, nil when nobody waits.
@@ -51,7 +54,7 @@ type Member struct {
 // New returns a fleet at which nobody has looked yet.
 func New(hub *kube.Client, applying func() bool, owns func(labels map[string]string) bool) *Fleet {
 	return &Fleet{hub: hub, applying: applying, owns: owns,
-		members: map[string]*Member{}, policies: map[string]*Policy{}, jobs: map[string]*planned{}, visits: map[string]bool{}, gone: map[string]bool{}}
+		members: map[string]*Member{}, policies: map[string]*Policy{}, listed: map[string][]unstructured.Unstructured{}, jobs: map[string]*planned{}, visits: map[string]bool{}, gone: map[string]bool{}}
 }
 
 // Clusters are the member clusters of the hub in the natural order of their names, for a plan as it has seen them first. The error

@@ -456,3 +456,37 @@ func TestPolicies(t *testing.T) {
 		assert.Equal(t, test.has, p.Has(test.framework.GVK(), test.name, test.labels), name)
 	}
 }
+
+// A job that several policies select is sent by the one that comes first, whichever it names.
+func TestAnotherPolicyTakesTheJob(t *testing.T) {
+	for name, test := range map[string]struct {
+		other string
+		taken bool
+	}{
+		"a later name":       {`{metadata: {name: z}, spec: {resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}]}}`, false},
+		"an earlier name":    {`{metadata: {name: a}, spec: {resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}]}}`, true},
+		"a narrower one":     {`{metadata: {name: z}, spec: {resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: j}]}}`, true},
+		"a higher priority":  {`{metadata: {name: z}, spec: {priority: 1, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}]}}`, true},
+		"a lower priority":   {`{metadata: {name: a}, spec: {priority: -1, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: j}]}}`, false},
+		"one of other jobs":  {`{metadata: {name: a}, spec: {priority: 1, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: k}]}}`, false},
+		"one of other kinds": {`{metadata: {name: a}, spec: {priority: 1, resourceSelectors: [{apiVersion: batch/v1, kind: Job}]}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "a")
+			w.PlanPolicy("default", "p", object(t, `{metadata: {name: p}, spec: {schedulerName: gpuplan-fleet-scheduler, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}]}}`))
+			rival := object(t, test.other)
+			w.PlanPolicy("default", rival.GetName(), rival)
+			j := w.job(t, "j", 1, "a")
+			policy, err := w.Policy(t.Context(), "default", "p")
+			require.NoError(t, err)
+			j.Policy = policy
+			answer := w.planned(t, j)
+			assert.Equal(t, !test.taken, answer.Promised)
+			if test.taken {
+				assert.Contains(t, says(answer), "warning: Another policy takes the job: Policies p and "+rival.GetName()+" both select job default/j, and the hub sends it by "+rival.GetName()+": ")
+			} else {
+				assert.Empty(t, says(answer))
+			}
+		})
+	}
+}

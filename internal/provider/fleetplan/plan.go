@@ -25,9 +25,10 @@ import (
 
 // Job is a training job that the walk will create or run again.
 type Job struct {
-	// ID is "namespace/name", Kind that of its object on the hub.
-	ID   string
-	Kind schema.GroupVersionKind
+	// ID is "namespace/name", Kind and Labels are those of its object on the hub.
+	ID     string
+	Kind   schema.GroupVersionKind
+	Labels map[string]string
 	// Gang is the job as the planner sees it, Pods are those that its operator will make.
 	Gang   placement.Gang
 	Pods   []*corev1.Pod
@@ -100,6 +101,12 @@ func (f *Fleet) Plan(ctx context.Context, j Job) (a Answer, err error) {
 		p.actual, a.Actual = now.place(), now.place()
 		a.Promised = p.place != nil && (now.asPlanned() || now.unread[p.place.Cluster])
 		a.Findings = f.judge(ctx, all, p, before, now)
+		if other := f.taker(ctx, j); other != nil {
+			a.Promised = false
+			a.Findings = append(a.Findings, Finding{Summary: "Another policy takes the job", Detail: fmt.Sprintf(
+				"Policies %s and %s both select job %s, and the hub sends it by %[2]s: it comes first by its priority, by a narrower selector, or by its name. Where the job goes is known after apply. Name %[2]s in its fleet, or have only one of them select it.",
+				j.Policy.Name, other.Name, j.ID)})
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

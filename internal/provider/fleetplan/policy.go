@@ -1,10 +1,12 @@
 package fleetplan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,6 +71,8 @@ type Policy struct {
 	Held bool
 	fleet.Rules
 
+	// priority is the greater, the sooner the policy takes objects that others select as well.
+	priority  int32
 	selectors []selector
 }
 
@@ -84,6 +88,7 @@ func policyOf(object *unstructured.Unstructured) (*Policy, error) {
 	var read struct {
 		Spec struct {
 			ResourceSelectors []selector  `json:"resourceSelectors"`
+			Priority          int32       `json:"priority"`
 			SchedulerName     string      `json:"schedulerName"`
 			Placement         fleet.Rules `json:"placement"`
 			Suspension        struct {
@@ -95,22 +100,82 @@ func policyOf(object *unstructured.Unstructured) (*Policy, error) {
 		return nil, fmt.Errorf("policy %s/%s is not what its kind promises: %w", object.GetNamespace(), object.GetName(), err)
 	}
 	s := read.Spec
-	p := &Policy{Name: object.GetName(), Scheduler: s.SchedulerName, Held: s.Suspension.Scheduling, Rules: s.Placement, selectors: s.ResourceSelectors}
+	p := &Policy{Name: object.GetName(), Scheduler: s.SchedulerName, Held: s.Suspension.Scheduling, Rules: s.Placement, priority: s.Priority, selectors: s.ResourceSelectors}
 	return p, nil
 }
 
 // Has reports whether the policy selects a job of a kind, by its name and labels.
 func (p *Policy) Has(kind schema.GroupVersionKind, name string, of map[string]string) bool {
-	return slices.ContainsFunc(p.selectors, func(s selector) bool {
+	return p.selects(kind, name, of) > 0
+}
+
+// selects is how narrowly the policy selects a job, 0 where it does not: by its kind, by its labels, or by its name.
+func (p *Policy) selects(kind schema.GroupVersionKind, name string, of map[string]string) (how int) {
+	for _, s := range p.selectors {
 		if s.APIVersion != kind.GroupVersion().String() || s.Kind != kind.Kind {
-			return false
+			continue
 		}
-		if s.Name != "" || s.LabelSelector == nil {
-			return s.Name == "" || s.Name == name
+		switch {
+		case s.Name == name:
+			how = max(how, 3)
+		case s.Name != "":
+		case s.LabelSelector == nil:
+			how = max(how, 1)
+		default:
+			if match, err := metav1.LabelSelectorAsSelector(s.LabelSelector); err == nil && match.Matches(labels.Set(of)) {
+				how = max(how, 2)
+			}
 		}
-		match, err := metav1.LabelSelectorAsSelector(s.LabelSelector)
-		return err == nil && match.Matches(labels.Set(of))
-	})
+	}
+	return how
+}
+
+// taker is the policy that takes a new job from the one that it names, by the rules of Karmada, nil for none: the higher priority, the
+// narrower selection, the name. https://github.com/karmada-io/karmada/blob/v1.17.1/pkg/detector/compare.go
+func (f *Fleet) taker(ctx context.Context, j Job) *Policy {
+	namespace, name, _ := strings.Cut(j.ID, "/")
+	best := j.Policy
+	for _, p := range f.policiesOf(ctx, namespace) {
+		if p.Name == j.Policy.Name || !p.Has(j.Kind, name, j.Labels) {
+			continue
+		}
+		if cmp.Or(cmp.Compare(best.priority, p.priority), cmp.Compare(best.selects(j.Kind, name, j.Labels), p.selects(j.Kind, name, j.Labels)), cmp.Compare(p.Name, best.Name)) < 0 {
+			best = p
+		}
+	}
+	if best == j.Policy {
+		return nil
+	}
+	return best
+}
+
+// policiesOf are the policies of a namespace as the walk makes them, as far as it knows, else as the hub has them.
+func (f *Fleet) policiesOf(ctx context.Context, namespace string) (all []*Policy) {
+	f.mu.Lock()
+	listed, known := f.listed[namespace]
+	f.mu.Unlock()
+	if !known {
+		if kinds, err := PolicyKinds(ctx, f.hub); err == nil {
+			listed, _ = f.hub.List(ctx, kinds[0], namespace, "") // who may not list them is not told of others
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listed[namespace] = listed
+	for i := range listed {
+		if _, planned := f.policies[namespace+"/"+listed[i].GetName()]; planned || listed[i].GetDeletionTimestamp() != nil {
+			continue
+		}
+		if p, err := policyOf(&listed[i]); err == nil {
+			all = append(all, p)
+		}
+	}
+	for key, p := range f.policies {
+		if p != nil && strings.HasPrefix(key, namespace+"/") {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // ErrPolicyOpen means that some of a policy is unknown until apply.

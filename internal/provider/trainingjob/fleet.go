@@ -163,7 +163,7 @@ func (c checker) fleetJob(m model, policy *fleetplan.Policy) (j fleetplan.Job, e
 	if err != nil {
 		return j, err
 	}
-	j = fleetplan.Job{ID: spec.ID(), Kind: object.GroupVersionKind(), Policy: policy, Immediate: c.requireImmediate}
+	j = fleetplan.Job{ID: spec.ID(), Kind: object.GroupVersionKind(), Labels: object.GetLabels(), Policy: policy, Immediate: c.requireImmediate}
 	if j.Gang, err = spec.PlannerGang(nil); err != nil {
 		return j, err
 	}

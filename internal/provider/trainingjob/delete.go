@@ -39,6 +39,11 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 	case m.kept.UIDs.Other(live), r.TakenOver(m, live.GetLabels()[contract.OwnerLabel]):
 		return nil, nil
 	}
+	if live != nil {
+		if err := copyOfHub(live); err != nil {
+			return nil, err
+		}
+	}
 	at := site{}
 	if m.ofFleet() && live != nil {
 		if at, err = r.siteOf(ctx, m, live); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 	"github.com/hashicorp/terraform-plugin-framework/types/basetypes"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -124,6 +125,19 @@ func (r *trainingJob) inFleet(m model, of func(*fleetplan.Fleet, string)) {
 	if fleet, err := r.Session.Fleet(); err == nil {
 		of(fleet, id(m).ValueString())
 	}
+}
+
+// leavesFleet reports whether a plan takes the job of a state out of its fleet, which needs another job: the hub goes on to send the one
+// that is there.
+func (m model) leavesFleet(state model) bool { return state.ofFleet() && !m.ofFleet() }
+
+// copyOfHub refuses a job that a hub has sent to this cluster, and brings back when it is deleted here.
+func copyOfHub(live *unstructured.Unstructured) error {
+	if live.GetLabels()[contract.KarmadaManagedLabel] != "true" {
+		return nil
+	}
+	return fmt.Errorf("%s %s/%s was sent to this cluster by the hub of a fleet, which brings it back when it is deleted here: "+
+		"configure the provider of the job for the hub, where it can be changed and destroyed, or give the job here another name", live.GetKind(), live.GetNamespace(), live.GetName())
 }
 
 // checkFleet refuses what a job of a fleet cannot have.

@@ -2,6 +2,7 @@ package trainingjob_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,11 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
 // startHub is a hub with a policy p and a member cluster m, which cannot be reached.
-func startHub(t *testing.T) {
+func startHub(t *testing.T) *acctest.Cloud {
 	t.Helper()
 	cloud := acctest.StartCloud(t)
 	serveJobs(cloud)
@@ -35,6 +37,7 @@ func startHub(t *testing.T) {
   spec: {schedulerName: gpuplan-fleet-scheduler, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}]}}`))
 	cloud.API.Put(fromYAML(`{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: m}, spec: {},
   status: {conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", reason: r, message: ""}], apiEnablements: [{groupVersion: kubeflow.org/v1, resources: [{kind: PyTorchJob}]}]}}`))
+	return cloud
 }
 
 // ofFleet is a job of that fleet, with that attribute and more.
@@ -83,4 +86,30 @@ func TestPolicyThatIsUnknown(t *testing.T) {
 	cli := acctest.StartCLI(t)
 	cli.Write(t, ofFleet(`policy = terraform_data.p.output`+offered, "")+`resource "terraform_data" "p" { input = "p" }`)
 	cli.Must(t, "apply", "-auto-approve")
+}
+
+// A job that leaves its fleet is another one, and the copy that a hub keeps in a member cluster is no job of that cluster.
+func TestJobThatLeavesItsFleet(t *testing.T) {
+	cloud := startHub(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, ofFleet(`policy = "p"`, ""))
+	cli.Must(t, "apply", "-auto-approve")
+	without := strings.Replace(ofFleet("", ""), "fleet           = {  }", "", 1)
+	cli.Write(t, without)
+	assert.Contains(t, cli.Must(t, "plan"), "1 to add, 0 to change, 1 to destroy")
+
+	obj, err := cloud.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+	require.NoError(t, err)
+	obj.SetLabels(map[string]string{contract.OwnerLabel: obj.GetLabels()[contract.OwnerLabel], contract.KarmadaManagedLabel: "true"})
+	cloud.API.Put(obj)
+	const refusal = "PyTorchJob default/j was sent to this cluster by the hub of a fleet, which brings it back when it is deleted here"
+	for _, command := range [][]string{{"plan"}, {"destroy", "-auto-approve"}, {"destroy", "-auto-approve", "-refresh=false"}} {
+		said, err := cli.Run(command...)
+		require.Error(t, err, said)
+		assert.Contains(t, acctest.Unwrapped(said), refusal)
+	}
+	cli.Must(t, "state", "rm", "gpuplan_training_job.j")
+	said, err := cli.Run("apply", "-auto-approve")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), refusal)
 }

@@ -126,6 +126,9 @@ func (r *trainingJob) apart(live *unstructured.Unstructured, spec job.Spec) bool
 // refuseForeign says that a live job is not this configuration's and has the name of one of a framework
 // that is to be created, nil when it is this configuration's.
 func (r *trainingJob) refuseForeign(live *unstructured.Unstructured, framework job.Framework) error {
+	if err := copyOfHub(live); err != nil {
+		return err
+	}
 	stamp := live.GetLabels()[contract.OwnerLabel]
 	if r.Session.Mine(stamp) {
 		return nil

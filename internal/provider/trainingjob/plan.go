@@ -97,6 +97,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		replace = slices.DeleteFunc(replace, func(attribute string) bool { return attribute == "pools" })
 	}
 	replace = append(replace, rerun(state, plan)...)
+	if plan.leavesFleet(state) {
+		replace = append(replace, "fleet")
+	}
 	if state.Status.ValueString() == phaseDeleting {
 		plan.Status = types.StringUnknown()
 		resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)

@@ -55,6 +55,9 @@ func (r *trainingJob) look(ctx context.Context, of tfsdk.State, m *model) (found
 	case !other && r.TakenOver(m, obj.GetLabels()[contract.OwnerLabel]):
 		return false, nil, nil
 	}
+	if err := copyOfHub(obj); err != nil {
+		return false, nil, err
+	}
 	m.kept.UIDs, m.kept.Ended = lifecycle.UIDsOf(obj), job.Ended(obj)
 	imported := m.ID.IsNull()
 	if m.kept.Runtime = ""; !imported {

@@ -177,7 +177,7 @@ func TestFindings(t *testing.T) {
 				w.planned(t, j)
 			}
 			return w.planned(t, w.job(t, "j", 4, "a", "b"))
-		}, []string{"warning: Job will wait: Job default/j has room in the fleet, but not beside the other jobs of this plan: one of them waits."}, "a"},
+		}, []string{"warning: Job will wait: Job default/j has room in the fleet, but not beside the other jobs of this configuration that are yet to come: one of them waits."}, "a"},
 		"more than fit, at once": {func(t *testing.T, w *world) fleetplan.Answer {
 			w.planned(t, w.job(t, "h", 4, "a"))
 			i := w.job(t, "i", 4, "b")
@@ -185,6 +185,12 @@ func TestFindings(t *testing.T) {
 			w.planned(t, i)
 			return w.planned(t, w.job(t, "j", 4, "a", "b"))
 		}, []string{"error: Job will wait: "}, "a"},
+		"in the place of one that the queue holds": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.runs(t, "b", "other", 0)
+			i := w.job(t, "i", 4)
+			w.Expect(t.Context(), i, fleetplan.PlaceOf("a", w.planned(t, w.job(t, "i", 4, "a")).Place.Members))
+			return w.planned(t, w.job(t, "j", 4, "a"))
+		}, []string{"warning: Job will wait: Job default/j has room in the fleet, but not beside the other jobs of this configuration that are yet to come: one of them waits."}, "a"},
 		"behind too many": {func(t *testing.T, w *world) fleetplan.Answer {
 			j := w.job(t, "j", 4, "a", "b")
 			for i, name := range []string{"h", "i"} {

@@ -89,7 +89,7 @@ func (f *Fleet) crowd(ctx context.Context, all []*contract.FleetCluster, j *plan
 	case beside.best < 0 && len(beside.unread) == 0:
 		strict := j.Immediate || slices.ContainsFunc(rivals, func(other *planned) bool { return other.Immediate })
 		return []Finding{{Error: strict, Summary: "Job will wait", Detail: fmt.Sprintf(
-			"Job %s has room in the fleet, but not beside the other jobs of this plan: one of them waits. Beside them: %s.", j.ID, beside.reasons(all))}}
+			"Job %s has room in the fleet, but not beside the other jobs of this configuration that are yet to come: one of them waits. Beside them: %s.", j.ID, beside.reasons(all))}}
 	case now.asPlanned() && !beside.asPlanned():
 		for _, rival := range rivals {
 			if rival.actual != nil && rival.actual.Cluster == j.place.Cluster {

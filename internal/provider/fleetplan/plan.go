@@ -144,6 +144,21 @@ func (f *Fleet) Now(ctx context.Context, j Job, place *Place) (a Answer, err err
 	return a, nil
 }
 
+// Expect records that a job exists, and is to go to a place once the hub lets it: others of the walk have to leave it that.
+func (f *Fleet) Expect(ctx context.Context, j Job, place *Place) {
+	f.visit(j.ID)
+	all, err := f.Clusters(ctx)
+	if err != nil {
+		return // a job that is placed says so
+	}
+	p := &planned{Job: j, place: place}
+	now := f.look(ctx, all, p, nil)
+	p.actual = now.place()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.jobs[j.ID] = p
+}
+
 // PlaceOf is the place that a plan has promised, as it is written down.
 func PlaceOf(clusterName string, members []assignment.Model) *Place {
 	if clusterName == "" || len(members) == 0 {

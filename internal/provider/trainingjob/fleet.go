@@ -140,6 +140,33 @@ func copyOfHub(live *unstructured.Unstructured) error {
 		"configure the provider of the job for the hub, where it can be changed and destroyed, or give the job here another name", live.GetKind(), live.GetNamespace(), live.GetName())
 }
 
+// keepInFleet tells the fleet of a job that it goes on, and where it is to go if it has no cluster yet.
+func (r *trainingJob) keepInFleet(ctx context.Context, state model, spec job.Spec) {
+	if !state.ofFleet() {
+		return
+	}
+	fleet, err := r.Session.Fleet()
+	if err != nil {
+		return
+	}
+	var diags diag.Diagnostics // the state was read before
+	place := fleetplan.PlaceOf(state.PlannedCluster.ValueString(), placementOf(ctx, state.PlannedPlacement, &diags))
+	if place == nil || finished(state) || !state.Cluster.IsNull() || r.Session.Ledger.Applying() {
+		fleet.Keep(spec.ID())
+		return
+	}
+	policy, _, err := r.policyOf(ctx, state)
+	var j fleetplan.Job
+	if err == nil {
+		j, err = r.checker(state, spec).fleetJob(state, policy)
+	}
+	if err != nil {
+		fleet.Keep(spec.ID())
+		return
+	}
+	fleet.Expect(ctx, j, place)
+}
+
 // checkFleet refuses what a job of a fleet cannot have.
 func (m model) checkFleet(spec job.Spec) (diags diag.Diagnostics) {
 	if !m.ofFleet() {

@@ -150,7 +150,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		r.Session.ShowCluster(ctx)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
 	default:
-		r.inFleet(state, (*fleetplan.Fleet).Keep)
+		r.keepInFleet(ctx, state, wanted)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.KeepJob(old.ID()))...)
 	}
 	resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)

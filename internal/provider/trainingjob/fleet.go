@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -37,8 +36,6 @@ type fleetModel struct {
 type fleetClusterModel struct {
 	Pools types.List `tfsdk:"pools"`
 }
-
-var fleetClusterType = types.ObjectType{AttrTypes: map[string]attr.Type{"pools": types.ListType{ElemType: capacity.Type}}}
 
 var fleetSchema = schema.SingleNestedAttribute{
 	MarkdownDescription: "Sends the job to a member cluster of a fleet. The provider, or an alias of it, is configured for the hub then. The plan names the cluster as well as the nodes and GPUs, by the rules of the hub's scheduler of gangs, which keeps to it. " +

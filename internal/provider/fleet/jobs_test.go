@@ -89,19 +89,25 @@ output %[1]q {
 `, name, gpus, more)
 }
 
-// A plan of a fleet from nothing names the cluster and the GPUs of each gang, and so it comes; what does not fit, or cannot be, fails
-// at plan.
-func TestJobsOfAFleet(t *testing.T) {
+// onFleet is the hub of a fleet on the local platform, and a terraform that runs a provider for each cluster.
+func onFleet(t *testing.T) (hub *kube.Client, cli *acctest.CLI) {
+	t.Helper()
 	if _, err := os.Stat("../../../bin/gpuplan-karmada"); err != nil {
 		t.Skip("gpuplan-karmada is not built: run make fleet")
 	}
-	hub := acctest.OnPlatform(t)
+	hub = acctest.OnPlatform(t)
 	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "GPUPLAN_CLUSTER_ID", "GPUPLAN_CS_ENDPOINT"} {
 		t.Setenv(name, "")
 	}
 	binary, err := localtest.Program("terraform-provider-gpuplan")
 	require.NoError(t, err)
-	cli := acctest.NewCLI(t, binary) // of which Terraform runs one for each cluster
+	return hub, acctest.NewCLI(t, binary)
+}
+
+// A plan of a fleet from nothing names the cluster and the GPUs of each gang, and so it comes; what does not fit, or cannot be, fails
+// at plan.
+func TestJobsOfAFleet(t *testing.T) {
+	hub, cli := onFleet(t)
 	base := alias(t, "member-1") + alias(t, "member-2") + gangs
 	jobs := func(of ...string) { cli.Write(t, base+strings.Join(of, "")) }
 	first := ofFleet("a", 2, "")

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
@@ -147,21 +145,12 @@ func until(t *testing.T, what string, is func() error) {
 // TestPromisesOfAFleet plans and applies generated fleets through Terraform: each job of which the plan names the cluster and the GPUs runs there, and one that is refused has no place. Then
 // Karmada's own scheduler gets the same jobs, and what becomes of them there is counted.
 func TestPromisesOfAFleet(t *testing.T) {
-	if _, err := os.Stat("../../../bin/gpuplan-karmada"); err != nil {
-		t.Skip("gpuplan-karmada is not built: run make fleet")
-	}
-	hub := acctest.OnPlatform(t)
-	for _, name := range []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "GPUPLAN_CLUSTER_ID", "GPUPLAN_CS_ENDPOINT"} {
-		t.Setenv(name, "")
-	}
-	binary, err := localtest.Program("terraform-provider-gpuplan")
-	require.NoError(t, err)
+	hub, cli := onFleet(t)
 	clients := map[string]*kube.Client{}
 	for _, name := range members {
 		clients[name] = member(t, name)
 	}
 	var promised, refused, split, waiting int
-	cli := acctest.NewCLI(t, binary)
 	for i := range *fleets {
 		g := generate(*fleetsSeed + uint64(i))
 		cli.Write(t, g.config(t, nil, nil))

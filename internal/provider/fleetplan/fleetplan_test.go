@@ -2,6 +2,7 @@ package fleetplan_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -311,8 +312,15 @@ func TestAnApplyFindsWhatItsPlanHasFound(t *testing.T) {
 	now, err := apply.Now(t.Context(), j, fleetplan.PlaceOf("a", planned.Place.Members))
 	require.NoError(t, err)
 	assert.False(t, now.Promised)
+	assert.False(t, now.Arriving, "its node is there, and someone else has it")
 	assert.Equal(t, "b", now.Actual.Cluster)
 	assert.Contains(t, says(now), "Job goes elsewhere")
+
+	members := slices.Clone(planned.Place.Members)
+	members[0].Node = "v100[1]"
+	now, err = apply.Now(t.Context(), j, fleetplan.PlaceOf("a", members))
+	require.NoError(t, err)
+	assert.True(t, now.Arriving, "the second node of the pool is not")
 
 	// The next job of the same apply does not count on the place of this one.
 	next, err := apply.Now(t.Context(), w.job(t, "k", 2), nil)

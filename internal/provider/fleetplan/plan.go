@@ -1,6 +1,7 @@
 package fleetplan
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -73,6 +74,8 @@ type Answer struct {
 	Actual *Place
 	// Promised means that it gets Place.
 	Promised bool
+	// Arriving means that nodes of Place, or their GPUs, are not there yet.
+	Arriving bool
 	// Findings say what is wrong with the job.
 	Findings []Finding
 }
@@ -137,6 +140,7 @@ func (f *Fleet) Now(ctx context.Context, j Job, place *Place) (a Answer, err err
 	now := f.look(ctx, all, p, others)
 	p.actual, a.Actual = now.place(), now.place()
 	a.Promised = place != nil && (now.asPlanned() || now.unread[place.Cluster])
+	a.Arriving = place != nil && f.arriving(ctx, all, place)
 	a.Findings = f.judge(ctx, all, p, others, now)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,6 +161,28 @@ func (f *Fleet) Expect(ctx context.Context, j Job, place *Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.jobs[j.ID] = p
+}
+
+// arriving reports whether nodes of a place, or their GPUs, are not there yet.
+func (f *Fleet) arriving(ctx context.Context, all []*contract.FleetCluster, place *Place) bool {
+	at := slices.IndexFunc(all, func(c *contract.FleetCluster) bool { return c.Name == place.Cluster })
+	if at < 0 {
+		return false
+	}
+	seen, err := f.seen(ctx, all[at])
+	if err != nil {
+		return false
+	}
+	view, err := seen.View()
+	if err != nil {
+		return false
+	}
+	nodes := seen.Hardware(view.Nodes())
+	names := placement.PlannedNames(nodes)
+	return slices.ContainsFunc(place.Members, func(m assignment.Model) bool {
+		n, there := view.Node(cmp.Or(names[m.Node], m.Node))
+		return !there || len(m.GPUs) > 0 && n.GPUs == nil
+	})
 }
 
 // PlaceOf is the place that a plan has promised, as it is written down.

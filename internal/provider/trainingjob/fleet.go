@@ -399,8 +399,8 @@ func (r *trainingJob) placeNow(ctx context.Context, m *model, spec job.Spec) (di
 	}
 	place := fleetplan.PlaceOf(m.PlannedCluster.ValueString(), placementOf(ctx, m.PlannedPlacement, &diags))
 	answer, err := fleet.Now(ctx, j, place)
-	for begun := time.Now(); err == nil && promised && !answer.Promised && time.Since(begun) < arriving && ctx.Err() == nil; {
-		time.Sleep(time.Second) // nodes that the same apply has made may lack what their agents have yet to report
+	for begun := time.Now(); err == nil && answer.Arriving && !answer.Promised && time.Since(begun) < arriving && ctx.Err() == nil; {
+		time.Sleep(time.Second)
 		answer, err = fleet.Now(ctx, j, place)
 	}
 	if err != nil {

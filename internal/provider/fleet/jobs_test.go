@@ -118,6 +118,7 @@ func TestJobsOfAFleet(t *testing.T) {
 	for _, says := range []string{`+ planned_cluster = "member-1" + planned_node_count = 1 + planned_placement = { + "v100[0]" = "master-0 GPU 0,4; worker-0..1 GPU 2,3,6,7: 50 GB/s, 2 NVLink rings" }`, `+ planned_cluster = "member-2"`} {
 		assert.Contains(t, planned, says)
 	}
+	assert.Contains(t, planned, "Members cannot use the NVLink between them")
 	cli.Apply(t, 5, 0, 0)
 	is := func(name, want string) {
 		t.Helper()

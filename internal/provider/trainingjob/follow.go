@@ -81,9 +81,13 @@ func (m model) unreached(ctx context.Context, summary string, last *unstructured
 	if lost || late {
 		return diag.NewErrorDiagnostic(summary, session.Sentence(err))
 	}
+	ask := fmt.Sprintf("\"kubectl gpuplan why %s -n %s\" says what it waits for", m.Name.ValueString(), m.Namespace.ValueString())
+	if m.ofFleet() {
+		ask = fmt.Sprintf("The events of the job on the hub (\"kubectl describe\" of %s in namespace %s) say where it was sent, or why nowhere", m.Name.ValueString(), m.Namespace.ValueString())
+	}
 	return diag.NewWarningDiagnostic(summary, fmt.Sprintf(
-		"%s The wait is over, and the job goes on as it is: it is in the state. \"kubectl gpuplan why %s -n %s\" says what it waits for, and \"terraform plan -refresh-only\" how it stands. What depends on it was not held back; a postcondition on its status does that.",
-		session.Sentence(err), m.Name.ValueString(), m.Namespace.ValueString()))
+		"%s The wait is over, and the job goes on as it is: it is in the state. %s, and \"terraform plan -refresh-only\" how it stands. What depends on it was not held back; a postcondition on its status does that.",
+		session.Sentence(err), ask))
 }
 
 // idle reports whether none of a job's replicas was seen to run.

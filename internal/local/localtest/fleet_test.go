@@ -291,6 +291,40 @@ metadata: {name: second}`)
 	assert.NoDirExists(t, i.dir)
 }
 
+// A hub sends gangs to a member of an older version of Kubernetes, which keeps their places as any other.
+func TestFleetOfAnOlderMember(t *testing.T) {
+	i := newInstance(t)
+	needKarmada(t, i)
+	i.must("up", "--members", "1", "--emulated-version", "1.34")
+	makePool(t, i, "member-1")
+	hub, member := i.access("hub"), i.access("member-1")
+	minors := map[string]string{}
+	for name, client := range map[string]*kube.Client{"hub": hub, "member": member} {
+		version, err := client.Typed.Discovery().ServerVersion()
+		require.NoError(t, err)
+		minors[name] = version.EmulationMinor
+	}
+	assert.Equal(t, map[string]string{"hub": "36", "member": "34"}, minors)
+	kept := watchReservations(t, member)
+	create(t, hub, gangPolicy)
+	create(t, hub, gangOf("old", 2))
+	eventually(t, "the gang runs on the member", func() error {
+		pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=old"})
+		running := 0
+		for _, pod := range pods.Items {
+			if pod.Status.Phase == corev1.PodRunning {
+				running++
+			}
+		}
+		if err == nil && running != 3 {
+			err = fmt.Errorf("%d of 3 pods run", running)
+		}
+		return err
+	})
+	assert.Contains(t, kept(), "old-pytorchjob")
+	i.must("down", "--purge")
+}
+
 // queuedPolicy is the policy of ACK's document on fleets, as Karmada spells it, and gangPolicy the same without the queue.
 var queuedPolicy = strings.Replace(gangPolicy, "spec:\n", "spec:\n  suspension: {scheduling: true}\n", 1)
 

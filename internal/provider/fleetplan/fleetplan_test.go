@@ -504,3 +504,22 @@ func TestAnotherPolicyTakesTheJob(t *testing.T) {
 		})
 	}
 }
+
+// A policy is found in the group that the hub serves: ACK's, Karmada's, or either of both.
+func TestPolicyInEachSpelling(t *testing.T) {
+	for _, groups := range [][]string{{contract.ACKPolicyGroup}, {contract.KarmadaPolicyGroup}, {contract.ACKPolicyGroup, contract.KarmadaPolicyGroup}} {
+		for _, in := range groups {
+			w := newWorld(t)
+			for _, group := range groups {
+				w.hub.Put(object(t, fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: propagationpolicies.%[1]s},
+  spec: {group: %[1]s, scope: Namespaced, names: {kind: PropagationPolicy, plural: propagationpolicies}, versions: [{name: v1alpha1, served: true, storage: true}]}}`, group)))
+			}
+			w.hub.Put(object(t, `{apiVersion: `+in+`/v1alpha1, kind: PropagationPolicy, metadata: {name: p, namespace: default}, spec: {schedulerName: s}}`))
+			p, err := w.Policy(t.Context(), "default", "p")
+			require.NoError(t, err, "%v, in %s", groups, in)
+			assert.Equal(t, "s", p.Scheduler)
+			_, err = w.Policy(t.Context(), "default", "other")
+			assert.True(t, kube.IsNotFound(err), err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -143,6 +144,30 @@ func TestAPlaceThatWasKeptBefore(t *testing.T) {
 	w.told["default/a"] = time.Now()
 	require.NoError(t, w.decide(t, o))
 	assert.NotContains(t, w.asked, "default/a", "it is passed over")
+}
+
+// A member without our scheduler knows no reservations: the job is sent there at once. A namespace that is still to come is another matter.
+func TestAMemberWithoutReservations(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		sent string
+	}{
+		"the kind":      {apierrors.NewNotFound(schema.GroupResource{Group: contract.GangReservationGroup, Resource: contract.GangReservationResource}, ""), "m"},
+		"the namespace": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default"), ""},
+		"no answer":     {errors.New("no answer"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, o := newHubWorld(t, "{}"), object(t, jobText)
+			members := w.m.client.Dynamic.(*fake.FakeDynamicClient) //nolint:forcetypeassert // newHubWorld has made it
+			members.PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
+			require.NoError(t, w.decide(t, o))
+			assert.Equal(t, test.sent, w.sentTo(t))
+			if test.sent != "" {
+				_, why := w.m.offer(newToCome(gang(t, "other", 0, 8)))
+				assert.NotEmpty(t, why, "its place is charged until its pods have it")
+			}
+		})
+	}
 }
 
 // A job that could not be sent the first time is charged in the picture of its cluster when it is.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
@@ -71,6 +72,31 @@ func (m model) fleet(ctx context.Context) (f fleetModel, known bool, diags diag.
 	return f, !f.Policy.IsUnknown(), diags
 }
 
+// fillClusters gives clusters of a plan that are unknown until apply the value that they have then: all of a cluster is write-only, and
+// Terraform takes no unknown object for one that has no such value.
+func (m *model) fillClusters(ctx context.Context) (filled bool) {
+	clusters, ok := m.Fleet.Attributes()["clusters"].(types.Map)
+	if !ok || clusters.IsUnknown() {
+		return false
+	}
+	all := map[string]attr.Value{}
+	for name, element := range clusters.Elements() {
+		if element.IsUnknown() {
+			element, filled = types.ObjectValueMust(fleetClusterType.AttrTypes, map[string]attr.Value{"pools": types.ListNull(capacity.Type)}), true
+		}
+		all[name] = element
+	}
+	if !filled {
+		return false
+	}
+	fleet := maps.Clone(m.Fleet.Attributes())
+	fleet["clusters"] = types.MapValueMust(fleetClusterType, all)
+	m.Fleet = types.ObjectValueMust(m.Fleet.AttributeTypes(ctx), fleet)
+	return true
+}
+
+var fleetClusterType = types.ObjectType{AttrTypes: map[string]attr.Type{"pools": types.ListType{ElemType: capacity.Type}}}
+
 // fleetOffer is what the clusters of a job of a fleet offer, by the configuration.
 func (m model) fleetOffer(ctx context.Context) (o offer, diags diag.Diagnostics) {
 	f, known, diags := m.fleet(ctx)
@@ -96,7 +122,9 @@ func (m model) fleetOffer(ctx context.Context) (o offer, diags diag.Diagnostics)
 			continue
 		}
 		pools, poolsKnown, more := capacity.List(ctx, c.Pools)
-		diags.Append(more...)
+		for _, d := range more {
+			diags.Append(diag.WithPath(path.Root("fleet").AtName("clusters").AtMapKey(name).AtName("pools"), d))
+		}
 		o.known = o.known && poolsKnown
 		o.pools, o.clusters[name] = append(o.pools, pools...), pools
 		if names, ok := capacity.Pools(c.Pools); ok && !poolsKnown {

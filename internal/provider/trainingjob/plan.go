@@ -43,6 +43,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if resp.Diagnostics.Append(fields.Get(ctx, tfsdk.State(req.Plan), &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
+	if plan.fillClusters(ctx) {
+		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("fleet"), plan.Fleet)...)
+	}
 	on, diags := config.offer(ctx) // write-only: the plan does not have it, nor after
 	after := config.After
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {

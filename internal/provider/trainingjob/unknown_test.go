@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/trainingjob"
 )
@@ -18,6 +19,7 @@ func TestUnknownAttributes(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	serveJobs(cloud)
 	serveQueue(cloud)
+	serveHub(cloud)
 	type object = acctest.Object
 	type list = acctest.List
 	texts := func(a, b string) [2]any { return [2]any{fmt.Sprintf("%q", a), fmt.Sprintf("%q", b)} }
@@ -69,10 +71,13 @@ func TestUnknownAttributes(t *testing.T) {
 			"volumes": {object{"d": volume(`"a"`)}, object{"d": volume(`"b"`)}}, "volumes.d.claim": texts("a", "b"), "volumes.d.mount_path": texts("/a", "/b"),
 			"volumes.d.read_only": flags, "wait_for": texts("none", "none"), "working_dir": texts("/a", "/b"),
 			"after": {list{"gpuplan_training_job.first.placed"}, list{"gpuplan_training_job.first.placed"}},
-			"pools": {list{`gpuplan_node_pool.all["pools"].capacity`}, list{`gpuplan_node_pool.all["pools"].capacity`}},
+			"fleet": {object{"policy": `"p"`}, object{"policy": `"q"`}}, "fleet.policy": texts("p", "q"),
+			"fleet.clusters": {object{"m": object{}}, object{"m": object{}, "n": object{}}}, "fleet.clusters.m": {object{}, object{}},
+			"fleet.clusters.m.pools": {list{`gpuplan_node_pool.all["fleet-clusters-m-pools"].capacity`}, list{`gpuplan_node_pool.all["fleet-clusters-m-pools"].capacity`}},
+			"pools":                  {list{`gpuplan_node_pool.all["pools"].capacity`}, list{`gpuplan_node_pool.all["pools"].capacity`}},
 		},
 		With: map[string]object{
-			"port": pytorch, "nproc_per_node": pytorch, "roles.worker.core_percent": shared, "roles.worker.memory_gib": shared,
+			"fleet": {"pools": "null"}, "port": pytorch, "nproc_per_node": pytorch, "roles.worker.core_percent": shared, "roles.worker.memory_gib": shared,
 		},
 		Needed: []string{"image", "roles.worker.gpus", "roles.worker.memory_gib", "tolerations.0.key"},
 		Rest: func(names []string) string {
@@ -105,6 +110,40 @@ func serveQueue(cloud *acctest.Cloud) {
 			"versions": []any{map[string]any{"name": "v1alpha1", "served": true}},
 		},
 	}})
+}
+
+// serveHub makes the API server that of a hub without clusters, with two policies.
+func serveHub(cloud *acctest.Cloud) {
+	for _, kind := range [][3]string{
+		{contract.KarmadaPolicyGroup, contract.PropagationPolicyKind, "Namespaced"}, {contract.KarmadaWorkGroup, contract.ResourceBindingKind, "Namespaced"}, {contract.KarmadaClusterGroup, contract.KarmadaClusterKind, "Cluster"},
+	} {
+		plural, version := strings.ToLower(kind[1])+"s", "v1alpha1"
+		switch kind[1] {
+		case contract.PropagationPolicyKind:
+			plural = contract.PropagationPolicyResource
+		case contract.ResourceBindingKind:
+			version = contract.ResourceBindingVersion
+		}
+		cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+			"metadata": map[string]any{"name": plural + "." + kind[0]},
+			"spec": map[string]any{
+				"group": kind[0], "scope": kind[2], "names": map[string]any{"kind": kind[1], "plural": plural},
+				"versions": []any{map[string]any{"name": version, "served": true}},
+			},
+		}})
+	}
+	for _, name := range []string{"p", "q"} {
+		var selectors []any
+		for _, framework := range []job.Framework{job.PyTorch, job.MPI} {
+			kind := framework.GVK()
+			selectors = append(selectors, map[string]any{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind})
+		}
+		cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": contract.KarmadaPolicyGroup + "/v1alpha1", "kind": contract.PropagationPolicyKind, "metadata": map[string]any{"name": name, "namespace": "default"},
+			"spec": map[string]any{"resourceSelectors": selectors, "schedulerName": contract.FleetSchedulerName},
+		}})
+	}
 }
 
 // What is known of a job is checked, whatever else of it is not.

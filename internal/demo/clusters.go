@@ -80,11 +80,6 @@ func (c fleetCluster) units(ctx context.Context) (units []contract.QueueUnit, er
 	return units, nil
 }
 
-// jobOf is the job of a unit, which the queue of a hub knows by its binding.
-func jobOf(unit contract.QueueUnit) string {
-	return strings.TrimSuffix(unit.Spec.ConsumerRef.Name, "-"+strings.ToLower(contract.PyTorchJobKind))
-}
-
 // checkNothingLeft fails where a destroy has left anything of the example on the hub or on a member.
 func (d demo) checkNothingLeft(ctx context.Context) error {
 	fmt.Fprintln(d.out, "==> look for what the destroy has left in the clusters")

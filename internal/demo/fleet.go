@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
@@ -152,7 +153,7 @@ func reportQueue(w io.Writer, units []contract.QueueUnit) {
 		if unit.Status.Position > 0 {
 			position = strconv.Itoa(int(unit.Status.Position))
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", jobOf(unit), unit.Status.Phase, orNone(position), orNone(unit.Status.Message))
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", fleet.JobOf(unit.Spec.ConsumerRef), unit.Status.Phase, orNone(position), orNone(unit.Status.Message))
 	}
 	_ = table.Flush() // the same writer as everything else here
 	fmt.Fprintln(w)
@@ -162,7 +163,7 @@ func reportQueue(w io.Writer, units []contract.QueueUnit) {
 func firstOf(units []contract.QueueUnit) string {
 	for _, unit := range units {
 		if unit.Status.Phase == contract.UnitEnqueued && unit.Status.Position == 1 {
-			return jobOf(unit)
+			return fleet.JobOf(unit.Spec.ConsumerRef)
 		}
 	}
 	return ""
@@ -197,7 +198,7 @@ func (d demo) waitUntilRunning(ctx context.Context, hub fleetCluster, job string
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(units, func(unit contract.QueueUnit) bool { return jobOf(unit) == job })
+		i := slices.IndexFunc(units, func(unit contract.QueueUnit) bool { return fleet.JobOf(unit.Spec.ConsumerRef) == job })
 		if i < 0 || units[i].Status.Phase != contract.UnitRunning {
 			return fmt.Errorf("job %s does not run: kubectl describe pytorchjob %s says why", job, job)
 		}

@@ -422,7 +422,7 @@ func TestQueueOfTheHub(t *testing.T) {
 			}
 			w.hub.Put(object(t, fmt.Sprintf(`{apiVersion: %s/v1alpha1, kind: %s, metadata: {name: q, namespace: kube-queue, annotations: {%s: root/team}}}`, contract.QueueGroup, contract.QueueKind, contract.QueuePathAnnotation)))
 			for unit, phase := range map[string]contract.QueueUnitPhase{"runs": contract.UnitRunning, "waits": contract.UnitEnqueued, "over": contract.UnitSucceed, "j": contract.UnitEnqueued} {
-				w.hub.Put(object(t, fmt.Sprintf(`{apiVersion: %s/v1alpha1, kind: %s, metadata: {name: %s-qu, namespace: default}, spec: {queue: q, consumerRef: {name: %[3]s}}, status: {phase: %[4]s}}`, contract.QueueGroup, contract.QueueUnitKind, unit, phase)))
+				w.hub.Put(object(t, fmt.Sprintf(`{apiVersion: %s/v1alpha1, kind: %s, metadata: {name: %s-qu, namespace: default}, spec: {queue: q, consumerRef: {kind: ResourceBinding, name: %[3]s-pytorchjob}}, status: {phase: %[4]s}}`, contract.QueueGroup, contract.QueueUnitKind, unit, phase)))
 			}
 			j := w.job(t, "j", 4)
 			j.Policy.Held, j.Gang.Leaf, j.Immediate = test.held, test.leaf, test.immediate

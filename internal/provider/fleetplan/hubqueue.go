@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
@@ -68,7 +69,7 @@ func (f *Fleet) ahead(ctx context.Context, j Job, tree *quota.Tree) (ids []strin
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, u := range units {
-		id := u.Namespace + "/" + u.Spec.ConsumerRef.Name
+		id := u.Namespace + "/" + fleet.JobOf(u.Spec.ConsumerRef)
 		if of[u.Spec.Queue] && !slices.Contains(ended, u.Status.Phase) && id != j.ID && !f.gone[id] {
 			ids = append(ids, id)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-log/tflog"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
@@ -47,8 +47,7 @@ func (r *trainingJob) siteOf(ctx context.Context, m *model, obj *unstructured.Un
 	if err != nil {
 		return s, err
 	}
-	// https://github.com/karmada-io/karmada/blob/v1.17.1/pkg/util/names/names.go, GenerateBindingName
-	binding, err := hub.Get(ctx, bindingKind, obj.GetNamespace(), strings.ToLower(obj.GetName()+"-"+obj.GetKind()))
+	binding, err := hub.Get(ctx, bindingKind, obj.GetNamespace(), fleet.BindingName(obj.GetKind(), obj.GetName()))
 	if kube.IsNotFound(err) {
 		s.waits = "the hub has not looked at it yet: no policy has taken it"
 		return s, nil
@@ -71,11 +70,11 @@ func (r *trainingJob) siteOf(ctx context.Context, m *model, obj *unstructured.Un
 	}
 	first, _ := clusters[0].(map[string]any)
 	s.cluster, _ = first["name"].(string)
-	fleet, err := r.Session.Fleet()
+	members, err := r.Session.Fleet()
 	if err != nil {
 		return s, err
 	}
-	member, err := fleet.MemberCalled(ctx, s.cluster)
+	member, err := members.MemberCalled(ctx, s.cluster)
 	if err != nil {
 		return s, err
 	}

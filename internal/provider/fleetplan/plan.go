@@ -94,8 +94,8 @@ func (f *Fleet) Plan(ctx context.Context, j Job) (a Answer, err error) {
 	f.visit(j.ID)
 	p := &planned{Job: j}
 	f.mu.Lock()
-	p.place = f.given(p, all)
 	before := f.before(j)
+	p.place = given(p, all, before)
 	delete(f.jobs, j.ID)
 	f.mu.Unlock()
 	a.Place = p.place
@@ -275,11 +275,7 @@ func comes(ctx context.Context, visit <-chan struct{}) bool {
 // open reports whether jobs of this configuration run in the clusters of which the walk has not said yet what becomes of them.
 func (f *Fleet) open(ctx context.Context, all []*contract.FleetCluster) bool {
 	for _, c := range all {
-		m, err := f.Member(ctx, c)
-		if err != nil {
-			continue
-		}
-		seen, err := m.Seen.Snapshot(ctx)
+		seen, err := f.seen(ctx, c)
 		if err != nil {
 			continue
 		}
@@ -313,8 +309,8 @@ func (f *Fleet) before(j Job) (order []*planned) {
 	return order
 }
 
-// given is the best place by the capacity that a job was given; mu must be held.
-func (f *Fleet) given(j *planned, all []*contract.FleetCluster) *Place {
+// given is the best place by the capacity that a job was given, after the jobs before it.
+func given(j *planned, all []*contract.FleetCluster, before []*planned) *Place {
 	gang := j.Gang
 	gang.Leaf = "" // quota decides between fits and waits, never about the place
 	var offers []clusterchoice.Offer
@@ -331,11 +327,11 @@ func (f *Fleet) given(j *planned, all []*contract.FleetCluster) *Place {
 		for _, p := range has.Occupants {
 			view.AddPod(p)
 		}
-		for _, b := range f.before(j.Job) {
+		for _, b := range before {
 			if b.place != nil && b.place.Cluster == c.Name && len(b.place.placements) > 0 {
-				before := b.Gang
-				before.Leaf = ""
-				view.Apply(before, b.place.placements[0])
+				uncharged := b.Gang
+				uncharged.Leaf = ""
+				view.Apply(uncharged, b.place.placements[0])
 			}
 		}
 		offer, why := clusterchoice.Place(view, []placement.Gang{gang})

@@ -183,7 +183,7 @@ func (r *trainingJob) keepInFleet(ctx context.Context, state model, spec job.Spe
 	policy, _, err := r.policyOf(ctx, state)
 	var j fleetplan.Job
 	if err == nil {
-		j, err = r.checker(state, spec).fleetJob(state, policy)
+		j, err = r.checker(state, spec).fleetJob(policy)
 	}
 	if err != nil {
 		fleet.Keep(spec.ID())
@@ -222,7 +222,7 @@ func (m model) checkFleet(spec job.Spec) (diags diag.Diagnostics) {
 }
 
 // fleetJob is the job as the fleet plans it.
-func (c checker) fleetJob(m model, policy *fleetplan.Policy) (j fleetplan.Job, err error) {
+func (c checker) fleetJob(policy *fleetplan.Policy) (j fleetplan.Job, err error) {
 	spec := c.spec
 	spec.Planned = ""
 	object, err := spec.Render()
@@ -237,7 +237,7 @@ func (c checker) fleetJob(m model, policy *fleetplan.Policy) (j fleetplan.Job, e
 		return j, err
 	}
 	if !policy.Has(j.Kind, spec.Name, object.GetLabels()) {
-		return j, fmt.Errorf("policy %s does not select %s %s: add it to its resource_selectors, or name another policy", policy.Name, j.Kind.Kind, m.ID.ValueString())
+		return j, fmt.Errorf("policy %s does not select %s %s: add it to its resource_selectors, or name another policy", policy.Name, j.Kind.Kind, j.ID)
 	}
 	return j, nil
 }
@@ -304,7 +304,7 @@ func (r *trainingJob) placeInFleet(ctx context.Context, m *model, after types.Li
 	}
 	var j fleetplan.Job
 	if err == nil {
-		j, err = c.fleetJob(*m, policy)
+		j, err = c.fleetJob(policy)
 	}
 	if err != nil {
 		diags.AddAttributeError(path.Root("fleet").AtName("policy"), "Policy cannot be used", session.Sentence(err))
@@ -419,7 +419,7 @@ func (r *trainingJob) placeNow(ctx context.Context, m *model, spec job.Spec) (di
 		policy, ours, err = r.policyOf(ctx, *m)
 	}
 	if err == nil {
-		j, err = c.fleetJob(*m, policy)
+		j, err = c.fleetJob(policy)
 	}
 	if err != nil {
 		diags.AddAttributeError(path.Root("fleet").AtName("policy"), "Job was not created", session.Sentence(err))

@@ -55,6 +55,8 @@ type upOptions struct {
 	trainer bool
 	// apiServer is a kube-apiserver program, "" for the built-in one.
 	apiServer string
+	// audit has the API servers write down what they are asked to change.
+	audit bool
 	// members is how many member clusters a fleet has, 0 for a platform that is none.
 	members int
 }
@@ -68,6 +70,7 @@ func (o *upOptions) register(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.mpiOperator, "mpi-operator", false, "MPIJobs are v2beta1, run by the MPI operator, in place of v1 and v1alpha1; the data directory cannot change from one to the other")
 	flags.BoolVar(&o.trainer, "trainer", false, "serve TrainJobs, run by Kubeflow Trainer")
 	flags.IntVar(&o.members, "members", 0, "`number` of member clusters; with some, the platform is a fleet, and its own cluster the hub")
+	flags.BoolVar(&o.audit, "audit", false, "write down what the API servers are asked to change, in log/audit.log of each cluster's data directory")
 	flags.IntVar(&o.cloudPort, "cloud-port", 0, "loopback `port` of the cloud API emulator; 0: the last one, or a free one")
 }
 
@@ -189,7 +192,7 @@ func (o *upOptions) serve(dir datadir.Dir) []string {
 		"--port", strconv.Itoa(o.port), "--cloud-port", strconv.Itoa(o.cloudPort),
 		"--emulated-version", o.emulated, "--kube-apiserver", o.apiServer,
 		"--real-nodes", strconv.Itoa(o.realNodes), "--mpi-operator=" + strconv.FormatBool(o.mpiOperator),
-		"--trainer=" + strconv.FormatBool(o.trainer), "--members", strconv.Itoa(o.members),
+		"--trainer=" + strconv.FormatBool(o.trainer), "--audit=" + strconv.FormatBool(o.audit), "--members", strconv.Itoa(o.members),
 	}
 }
 
@@ -218,7 +221,7 @@ func serve(ctx context.Context, dir datadir.Dir, options upOptions, member strin
 	}
 	err := server.Run(ctx, server.Options{
 		Dir: dir, Programs: options.programs, APIPort: options.port, CloudPort: options.cloudPort, RealNodes: options.realNodes,
-		EmulatedVersion: options.emulated, APIServer: options.apiServer, MPIOperator: options.mpiOperator, Trainer: options.trainer,
+		EmulatedVersion: options.emulated, APIServer: options.apiServer, MPIOperator: options.mpiOperator, Trainer: options.trainer, Audit: options.audit,
 		ClusterID: clusterID, Members: options.members, ServeMember: options.serveMember,
 	}, report)
 	if err != nil && ctx.Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -21,12 +22,17 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/process"
 )
 
+// auditPolicy is what the audit log has of each request.
+//
+//go:embed audit-policy.yaml
+var auditPolicy []byte
+
 // apiServerGrace is how long a kube-apiserver that is a program of its own may take to end.
 const apiServerGrace = 10 * time.Second
 
 // APIServer starts kube-apiserver, waits until it is ready, and returns its version, as in "v1.36.3".
 func (c *ControlPlane) APIServer(ctx context.Context) (version string, err error) {
-	run, err := c.apiServer(ctx, []string{
+	args := []string{
 		"--etcd-servers=https://127.0.0.1:" + strconv.Itoa(c.options.EtcdPort),
 		"--etcd-cafile=" + c.authority.CAFile(),
 		"--etcd-certfile=" + c.server.etcdClient.CertFile,
@@ -55,7 +61,15 @@ func (c *ControlPlane) APIServer(ctx context.Context) (version string, err error
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=2000",
 		"--max-mutating-requests-inflight=1000",
-	})
+	}
+	if c.options.Audit != "" {
+		policy := c.path("audit-policy.yaml")
+		if err := os.WriteFile(policy, auditPolicy, 0o600); err != nil {
+			return "", err
+		}
+		args = append(args, "--audit-log-path="+c.options.Audit, "--audit-policy-file="+policy)
+	}
+	run, err := c.apiServer(ctx, args)
 	if err != nil {
 		return "", err
 	}

@@ -40,6 +40,8 @@ type Options struct {
 	Kubeconfig string
 	// EtcdLog is the file for etcd's log.
 	EtcdLog string
+	// Audit is the file for Kubernetes' audit log, "" for none.
+	Audit string
 	// Listener is where the API server listens. It is closed with the control plane.
 	Listener net.Listener
 	// EtcdPort is the loopback port of etcd.

@@ -1,10 +1,12 @@
 package localtest_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
@@ -34,6 +37,8 @@ var (
 
 // fleetJobs is how many jobs there are at most while faults happen.
 const fleetJobs = 5
+
+var fleetClusters = schema.GroupVersionResource{Group: contract.KarmadaClusterGroup, Version: contract.KarmadaClusterVersion, Resource: contract.KarmadaClusterResource}
 
 var pyTorchJobs = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}
 
@@ -90,25 +95,31 @@ func (w *witness) set(cluster string, pod *corev1.Pod, bound bool) {
 	}
 }
 
-// TestFleetChaos makes and deletes gangs on a hub while its programs, and those of its two member clusters, are killed or hang. At no
-// moment a gang has pods in two clusters. In the end, without help, each gang runs whole in one cluster, or waits whole, no place is
-// kept for anybody, and what is deleted is gone. The seed reproduces the faults, though not how long each step takes.
+// TestFleetChaos makes and deletes gangs on a hub while faults happen: its programs, and those of its two member clusters, are killed or
+// hang, the hub too, and the links from the hub to the members are cut for up to a minute. At no moment a gang has pods in two clusters:
+// by watches, and by the audit logs of the members' API servers. In the end, without help, each gang runs whole in one cluster, or waits
+// whole, no place is kept for anybody, and what is deleted is gone. The seed reproduces the faults, though not how long each step takes.
 func TestFleetChaos(t *testing.T) {
-	i, hub, members := fleetOfTwo(t)
+	i, hub, members := fleetOfTwo(t, "--audit")
 	w := newWitness(t, members)
 	create(t, hub, gangPolicy)
-	random := rand.New(rand.NewPCG(*fleetSeed, 0))
+	f := &faults{instance: i, hub: hub, random: rand.New(rand.NewPCG(*fleetSeed, 0)), links: map[string]*link{}, dirs: map[string]string{}}
+	for name, client := range members {
+		f.links[name] = newLink(t, strings.TrimPrefix(client.Config.Host, "https://"))
+		f.dirs[name] = filepath.Join(i.dir, "clusters", name)
+	}
+	f.lead()
 	jobs := hub.Dynamic.Resource(pyTorchJobs).Namespace("default")
 	there, made := map[string]int{}, 0
 	turnover := func() {
-		for more := true; more && len(there) < fleetJobs; more = random.IntN(4) > 0 {
+		for more := true; more && len(there) < fleetJobs; more = f.random.IntN(4) > 0 {
 			made++
-			name, gpus := fmt.Sprintf("job-%d", made), 1+random.IntN(2)
+			name, gpus := fmt.Sprintf("job-%d", made), 1+f.random.IntN(2)
 			create(t, hub, gangOf(name, gpus))
 			there[name] = gpus
 		}
 		for _, name := range slices.Sorted(maps.Keys(there)) {
-			if random.IntN(4) == 0 {
+			if f.random.IntN(4) == 0 {
 				require.NoError(t, jobs.Delete(t.Context(), name, metav1.DeleteOptions{}))
 				delete(there, name)
 			}
@@ -116,11 +127,16 @@ func TestFleetChaos(t *testing.T) {
 	}
 	for fault := range *fleetFaults {
 		turnover()
-		time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond) // somewhere between the phases
-		t.Logf("fault %d: %s", fault, i.strike(random))
+		time.Sleep(time.Duration(f.random.IntN(2500)) * time.Millisecond) // somewhere between the phases
+		t.Logf("fault %d: %s", fault, f.strike())
 	}
 
 	eventually(t, "all members are ready, and each gang runs or waits, whole", func() error {
+		for name, link := range f.links {
+			if !link.whole() {
+				return fmt.Errorf("the link to %s is cut", name)
+			}
+		}
 		for _, member := range i.status().Members {
 			if !member.Joined {
 				return fmt.Errorf("%+v", i.status().Members)
@@ -156,35 +172,140 @@ func TestFleetChaos(t *testing.T) {
 	w.mu.Lock()
 	assert.Empty(t, w.wrong)
 	w.mu.Unlock()
+
+	all, late := auditOf(t, f.dirs)
+	ran := map[string]bool{}
+	for _, s := range all {
+		ran[s.gang] = true
+	}
+	longest := time.Duration(0)
+	for reservation, by := range late {
+		assert.Less(t, by, longestFault+lateBy, "%s was kept when its time was over", reservation)
+		longest = max(longest, by)
+	}
+	t.Logf("by the audit logs %d pods of %d gangs had nodes; %d reservations were shown as kept after their time, for %s at most", len(all), len(ran), len(late), longest)
+	assert.NotEmpty(t, all)
+	assert.Empty(t, together(all))
 	i.must("down", "--purge")
 }
 
-// strike does one harm to a fleet, and says which.
-func (i instance) strike(random *rand.Rand) string {
-	i.t.Helper()
+const (
+	// longestFault is how long a fault lasts at most, and longestHang how long a program hangs that is not the hub.
+	longestFault, longestHang = 60 * time.Second, 17 * time.Second
+	// lateBy is how long a scheduler that starts may take to say that the time of a reservation is over.
+	lateBy = 30 * time.Second
+)
+
+// faults do harm to a fleet.
+type faults struct {
+	instance
+	hub    *kube.Client
+	random *rand.Rand
+	// links are those from the hub to each member cluster, and dirs their data directories.
+	links map[string]*link
+	dirs  map[string]string
+}
+
+// lead has the hub use the links.
+func (f *faults) lead() {
+	f.t.Helper()
+	for name, link := range f.links {
+		patch := fmt.Sprintf(`{"spec":{"apiEndpoint":"https://%s"}}`, link.address)
+		_, err := f.hub.Dynamic.Resource(fleetClusters).Patch(f.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		require.NoError(f.t, err)
+	}
+	// Karmada follows a cluster at the address that it had first.
+	require.NoError(f.t, syscall.Kill(f.running("gpuplan-karmada"), syscall.SIGKILL))
+}
+
+// running is the number of the process of a program, once it has one.
+func (f *faults) running(name string) (pid int) {
+	f.t.Helper()
+	eventually(f.t, name+" runs", func() error {
+		if pid = f.status().process(name); pid == 0 {
+			return fmt.Errorf("%+v", f.status().Processes)
+		}
+		return nil
+	})
+	return pid
+}
+
+// between is a time of whole seconds.
+func (f *faults) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(f.random.Int64N(int64((most-least)/time.Second)+1))*time.Second
+}
+
+// strike does one harm, and says which.
+func (f *faults) strike() string {
+	f.t.Helper()
+	switch f.random.IntN(10) {
+	case 0:
+		return f.strikeHub()
+	case 1, 2, 3:
+		return f.cut()
+	default:
+		return f.strikeProgram()
+	}
+}
+
+// strikeHub kills the hub, and the members with it, and starts all again, or has its API server and all that is in its process hang.
+func (f *faults) strikeHub() string {
+	f.t.Helper()
+	pid := f.running("gpuplan-local")
+	if f.random.IntN(2) == 0 {
+		require.NoError(f.t, syscall.Kill(pid, syscall.SIGKILL))
+		eventually(f.t, "the hub is gone", func() error {
+			if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("its process is there: %w", err)
+			}
+			return nil
+		})
+		f.must("up", "--members", "2", "--audit")
+		f.lead()
+		return "the hub and its members are killed, and start again"
+	}
+	hangs := f.between(5*time.Second, longestFault)
+	require.NoError(f.t, syscall.Kill(pid, syscall.SIGSTOP))
+	time.Sleep(hangs)
+	require.NoError(f.t, syscall.Kill(pid, syscall.SIGCONT))
+	return fmt.Sprintf("the hub hangs for %s", hangs)
+}
+
+// cut cuts the link to a member for a while, through which other faults happen, or does another harm where it is cut already.
+func (f *faults) cut() string {
+	f.t.Helper()
+	name := slices.Sorted(maps.Keys(f.links))[f.random.IntN(len(f.links))]
+	state := []string{linkClosed, linkSilent, linkDeaf}[f.random.IntN(3)]
+	lasts, lost := f.between(5*time.Second, longestFault), f.random.IntN(2) == 0
+	link := f.links[name]
+	if !link.whole() {
+		return f.strikeProgram()
+	}
+	link.set(state, false)
+	time.AfterFunc(lasts, func() { link.set(linkOpen, lost) })
+	return fmt.Sprintf("the link to %s is %s for %s; what is on its way is lost: %t", name, state, lasts, lost)
+}
+
+// strikeProgram kills a program, or has it hang.
+func (f *faults) strikeProgram() string {
+	f.t.Helper()
 	victims := []string{contract.FleetSchedulerName, contract.FleetSchedulerName, "gpuplan-karmada", "gpuplan-fleet-queue", "member-1", "member-2"}
-	for _, p := range i.status().Processes {
+	for _, p := range f.status().Processes {
 		if strings.Contains(p.Name, " gpuplan-system.gpuplan-scheduler-") {
 			victims = append(victims, p.Name)
 		}
 	}
 	slices.Sort(victims)
-	name := victims[random.IntN(len(victims))]
-	var pid int
-	eventually(i.t, name+" runs", func() error {
-		if pid = i.status().process(name); pid == 0 {
-			return fmt.Errorf("%+v", i.status().Processes)
-		}
-		return nil
-	})
-	if random.IntN(2) == 0 {
-		require.NoError(i.t, syscall.Kill(pid, syscall.SIGKILL))
+	name := victims[f.random.IntN(len(victims))]
+	pid := f.running(name)
+	if f.random.IntN(2) == 0 {
+		require.NoError(f.t, syscall.Kill(pid, syscall.SIGKILL))
 		return name + " is killed"
 	}
-	hangs := time.Duration(3+random.IntN(15)) * time.Second
-	require.NoError(i.t, syscall.Kill(pid, syscall.SIGSTOP))
+	hangs := f.between(3*time.Second, longestHang)
+	require.NoError(f.t, syscall.Kill(pid, syscall.SIGSTOP))
 	time.Sleep(hangs)
-	require.NoError(i.t, syscall.Kill(pid, syscall.SIGCONT))
+	require.NoError(f.t, syscall.Kill(pid, syscall.SIGCONT))
 	return fmt.Sprintf("%s hangs for %s", name, hangs)
 }
 

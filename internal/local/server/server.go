@@ -57,6 +57,8 @@ type Options struct {
 	// Members is how many member clusters there are. Where there are some, the platform is the hub of a fleet, and
 	// neither runs pods nor has a cloud; the other options are of its members.
 	Members int
+	// Audit has the API server write down what it is asked to change.
+	Audit bool
 	// ServeMember are the arguments with which this program runs the platform of a member cluster.
 	ServeMember func(dir datadir.Dir, cluster string) []string
 }
@@ -230,8 +232,12 @@ func (s *server) makePlane() (err error) {
 	if err := os.MkdirAll(cluster, 0o700); err != nil {
 		return err
 	}
+	audit := ""
+	if s.Audit {
+		audit = s.Dir.Log("audit")
+	}
 	s.plane, err = controlplane.New(controlplane.Options{
-		Name: name, Dir: cluster, Kubeconfig: s.Dir.Kubeconfig(name), EtcdLog: s.Dir.Log("etcd"),
+		Name: name, Dir: cluster, Kubeconfig: s.Dir.Kubeconfig(name), EtcdLog: s.Dir.Log("etcd"), Audit: audit,
 		Listener: s.api, EtcdPort: s.etcdPort, EmulatedVersion: emulated,
 		APIServer: apiServer, Processes: s.processes, Hub: s.Members > 0,
 	})

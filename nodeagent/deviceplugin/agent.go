@@ -314,6 +314,13 @@ func (a *Agent) serve(ctx context.Context, node *unstructured.Unstructured, s *s
 	if s.registered(kubelet) {
 		return nil
 	}
+	if !a.serves(s.resource) { // the kubelet may give it away before it answers
+		served := []string{s.resource}
+		if before := a.served.Load(); before != nil {
+			served = append(served, *before...)
+		}
+		a.served.Store(&served)
+	}
 	if err := s.register(ctx, filepath.Join(a.PluginDir, kubeletSocket), kubelet); err != nil {
 		return err
 	}

@@ -46,6 +46,8 @@ type fakeKubelet struct {
 	deaf     bool // whether it does not listen to plugins that register
 	refusals int
 	hangs    chan struct{}
+	// answers, unless nil, is what answers to registrations wait for.
+	answers chan struct{}
 	// limited counts calls of the pod-resources API that came too often.
 	limited atomic.Int64
 }
@@ -135,6 +137,14 @@ func (k *fakeKubelet) stop() {
 
 // Register connects to the plugin as the kubelet does, before it answers.
 func (k *fakeKubelet) Register(ctx context.Context, request *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+	answer, err := k.register(ctx, request)
+	if k.answers != nil {
+		<-k.answers
+	}
+	return answer, err
+}
+
+func (k *fakeKubelet) register(ctx context.Context, request *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.refuses != nil {

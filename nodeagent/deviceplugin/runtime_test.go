@@ -324,3 +324,15 @@ func TestRuntimeTellsOfAContainerThatAsksForNothingAndTakesAll(t *testing.T) {
 		})
 	}
 }
+
+// A kubelet gives away what is registered before the plugin has its answer.
+func TestContainerBeforeTheAnswerToARegistration(t *testing.T) {
+	w := newWorld(t, "default")
+	w.kubelet.answers = make(chan struct{})
+	ask := w.asked()
+	w.offers(map[string]int{contract.ResourceDefaultGPU: 4})
+	p := w.pod("p", nil, container("main", amounts{contract.ResourceDefaultGPU: 1}))
+	_, _, err := ask(p, "main", "GPU-3", false)
+	close(w.kubelet.answers)
+	require.NoError(t, err)
+}

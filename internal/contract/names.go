@@ -217,13 +217,15 @@ const (
 
 // Karmada's kinds: the clusters of a fleet, and what binds an object to some of them.
 const (
-	KarmadaClusterGroup     = "cluster.karmada.io"
-	KarmadaClusterVersion   = "v1alpha1"
-	KarmadaClusterKind      = "Cluster"
-	KarmadaClusterResource  = "clusters"
-	KarmadaWorkGroup        = "work.karmada.io"
-	ResourceBindingVersion  = "v1alpha2"
-	ResourceBindingKind     = "ResourceBinding"
+	KarmadaClusterGroup    = "cluster.karmada.io"
+	KarmadaClusterVersion  = "v1alpha1"
+	KarmadaClusterKind     = "Cluster"
+	KarmadaClusterResource = "clusters"
+	KarmadaWorkGroup       = "work.karmada.io"
+	ResourceBindingVersion = "v1alpha2"
+	ResourceBindingKind    = "ResourceBinding"
+	// BindingScheduled is the condition of a binding that says whether its object has a cluster.
+	BindingScheduled        = "Scheduled"
 	ResourceBindingResource = "resourcebindings"
 	// KarmadaManagedLabel with "true" marks what Karmada has brought to a member cluster.
 	KarmadaManagedLabel = "karmada.io/managed"

@@ -255,29 +255,30 @@ func (a Around) find(snapshot *clusterstate.Snapshot, namespace, name string) (a
 	for _, job := range a.jobs {
 		if job.namespace == namespace && job.name == name {
 			answer := job.answer()
-			answer.Fixes = job.fixes(snapshot)
+			answer.Fixes, _ = job.fixes(snapshot)
 			answers = append(answers, answer)
 		}
 	}
 	return answers
 }
 
-// fixes make the job fit that does not, were it not held.
-func (j heldJob) fixes(snapshot *clusterstate.Snapshot) []Fix {
+// fixes make the job fit, were it not held; fits means that it does.
+func (j heldJob) fixes(snapshot *clusterstate.Snapshot) (found []Fix, fits bool) {
 	if j.object == nil {
-		return nil
+		return nil, false
 	}
 	pods, err := trainingjob.Pods(j.object)
 	if err != nil || len(pods) == 0 {
-		return nil
+		return nil, false
 	}
 	gang, _ := inventory.GangAmid(pods, nil, snapshot.View.Quota(), nil)
 	gang.ID = j.namespace + "/" + j.name // without gang labels it would be the first pod's
-	list := planner.Plan(snapshot.View, gang).Verdict.Fixes
+	verdict := planner.Plan(snapshot.View, gang).Verdict
+	list := verdict.Fixes
 	if _, one := inventory.GangKey(pods[0]); !one {
 		list = slices.DeleteFunc(list, func(f placement.Fix) bool { return f.Kind == placement.FixMembers }) // it has no minimum
 	}
-	return fixes(list)
+	return fixes(list), verdict.Fits
 }
 
 // answer says where a held job stands.

@@ -54,7 +54,6 @@ func (p *page) writeTo(w io.Writer) error {
 func (a Answer) WriteText(w io.Writer, now time.Time) error {
 	var p page
 	p.print("%s", a.headline())
-	p.print("")
 	a.facts(&p, now)
 	if len(a.Domains) > 0 {
 		rows := [][]string{{"WHERE", "NODES", "FREE", "FIT", "WHAT STOPS THE NEXT"}}
@@ -75,7 +74,7 @@ func (a Answer) WriteFixes(w io.Writer) error {
 	var p page
 	p.print("%s", a.headline())
 	a.fixes(&p)
-	if a.State == Waiting && len(a.Fixes) == 0 {
+	if a.State == Waiting && a.Job == "" && len(a.Fixes) == 0 {
 		p.print("")
 		p.print("No single change to a pool, a quota maximum, a toleration, the mode or the size of")
 		p.print("the gang makes it fit. What stops it: %s.", joinReasons(a.Reasons))
@@ -131,6 +130,9 @@ func (a Answer) headline() string {
 			text += " Its " + a.Late.text() + "."
 		}
 		return text + a.others() + a.reservation()
+	}
+	if a.Job != "" {
+		return fmt.Sprintf("%s is in no cluster of the fleet: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
 	}
 	text := fmt.Sprintf("%s waits: %d of %d members fit", a.Name(), a.Fit, a.Needed)
 	if a.Pod {
@@ -209,6 +211,9 @@ func sentence(text string) string { return strings.TrimSuffix(text, ".") + "." }
 // facts says what the gang asks for, and what the scheduler has written.
 func (a Answer) facts(p *page, now time.Time) {
 	var rows [][]string
+	if a.Cluster != "" {
+		rows = append(rows, []string{"cluster", a.Cluster})
+	}
 	for i, r := range a.Roles {
 		label := ""
 		if i == 0 {
@@ -247,6 +252,9 @@ func (a Answer) facts(p *page, now time.Time) {
 			said = "the same"
 		}
 		rows = append(rows, []string{"pods say", fmt.Sprintf("%s (waits for %s)", said, duration.HumanDuration(now.Sub(a.Since)))})
+	}
+	if len(rows) > 0 {
+		p.print("")
 	}
 	p.table("  ", rows)
 }
@@ -384,6 +392,10 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 		return p.writeTo(w)
 	}
 	rows := [][]string{{"GANG", "STATE", "MEMBERS", "PRIORITY", "WAITS", "WHY"}}
+	fleet := slices.ContainsFunc(gangs, func(a Answer) bool { return a.Cluster != "" })
+	if fleet {
+		rows[0] = slices.Insert(rows[0], 1, "CLUSTER")
+	}
 	for _, a := range gangs {
 		waits := "-"
 		since := a.Since
@@ -397,7 +409,7 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 		if !since.IsZero() {
 			waits = duration.HumanDuration(now.Sub(since))
 		}
-		if a.State == Incomplete {
+		if a.State == Incomplete && a.Job == "" {
 			why = "its PodGroup is missing"
 			if a.Missing > 0 {
 				why = count(a.Missing, "member") + " missing"
@@ -408,7 +420,11 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 		if a.Owner != "" {
 			name = fmt.Sprintf("%s (pod %s)", a.Owner, name[strings.IndexByte(name, '/')+1:])
 		}
-		rows = append(rows, []string{name, string(a.State), fmt.Sprintf("%d/%d", a.Running, a.Needed), fmt.Sprint(a.Priority), waits, why})
+		row := []string{name, string(a.State), fmt.Sprintf("%d/%d", a.Running, a.Needed), fmt.Sprint(a.Priority), waits, why}
+		if fleet {
+			row = slices.Insert(row, 1, cmp.Or(a.Cluster, "-"))
+		}
+		rows = append(rows, row)
 	}
 	p.table("", rows)
 	return p.writeTo(w)

@@ -39,8 +39,10 @@ type Answer struct {
 	// Gang is "namespace/name"; Pod means that it is a pod on its own. Job is the kind of a job
 	// that has no pods, because it is held, or because none have been made.
 	Gang string `json:"gang"`
-	Pod  bool   `json:"pod,omitempty"`
-	Job  string `json:"job,omitempty"`
+	// Cluster is the cluster of a fleet where it is, "" for a job of a fleet that is in none, and where there is no fleet.
+	Cluster string `json:"cluster,omitempty"`
+	Pod     bool   `json:"pod,omitempty"`
+	Job     string `json:"job,omitempty"`
 	// Owner is "namespace/name" of what made a pod on its own, such as a Job, "" for nothing.
 	Owner string `json:"owner,omitempty"`
 	State State  `json:"state"`
@@ -148,8 +150,9 @@ type Share struct {
 	CorePercent int64 `json:"corePercent,omitempty"`
 }
 
-// Fix is a change that makes the gang fit.
+// Fix is a change that makes the gang fit, in a cluster of a fleet if it names one.
 type Fix struct {
+	Cluster  string `json:"cluster,omitempty"`
 	Kind     string `json:"kind"`
 	Target   string `json:"target"`
 	Resource string `json:"resource,omitempty"`
@@ -409,10 +412,15 @@ func Gangs(snapshot *clusterstate.Snapshot, around Around) []Answer {
 	for _, job := range around.jobs {
 		all = append(all, job.answer())
 	}
-	slices.SortStableFunc(all, func(a, b Answer) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Gang, b.Gang))
-	})
+	Sort(all)
 	return all
+}
+
+// Sort puts those first that wait, then by priority, name and cluster.
+func Sort(answers []Answer) {
+	slices.SortStableFunc(answers, func(a, b Answer) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Gang, b.Gang), cmp.Compare(a.Cluster, b.Cluster))
+	})
 }
 
 // rank orders answers by how much there is to ask about them; of those that run, ones that wait for their

@@ -22,12 +22,11 @@ import (
 
 // Karmada's words for what a scheduler has done.
 const (
-	conditionScheduled = "Scheduled"
-	reasonSuccess      = "Success"
-	reasonNoCluster    = "NoClusterFit"
-	reasonUnreadable   = "Unschedulable"
-	eventSucceeded     = "ScheduleBindingSucceed"
-	eventFailed        = "ScheduleBindingFailed"
+	reasonSuccess    = "Success"
+	reasonNoCluster  = "NoClusterFit"
+	reasonUnreadable = "Unschedulable"
+	eventSucceeded   = "ScheduleBindingSucceed"
+	eventFailed      = "ScheduleBindingFailed"
 )
 
 // commit sends a job to a cluster, in one write that fails if the binding has changed, and says so.
@@ -94,7 +93,7 @@ func (c *controller) refuse(ctx context.Context, b *binding, object *unstructure
 
 // said is what the binding's condition Scheduled says.
 func (b *binding) said() string {
-	scheduled, err := condition.Find(b.object, conditionScheduled)
+	scheduled, err := condition.Find(b.object, contract.BindingScheduled)
 	if err != nil || scheduled == nil {
 		return "" // what cannot be read is written again
 	}
@@ -103,7 +102,7 @@ func (b *binding) said() string {
 
 // report writes the condition of a binding. It is not written where the binding has changed: the change is told, and it is written then.
 func (c *controller) report(ctx context.Context, b *binding, status metav1.ConditionStatus, reason, text string) (written bool, err error) {
-	of := map[string]any{"conditions": condition.Among(b.object, metav1.Condition{Type: conditionScheduled, Status: status, Reason: reason, Message: text})}
+	of := map[string]any{"conditions": condition.Among(b.object, metav1.Condition{Type: contract.BindingScheduled, Status: status, Reason: reason, Message: text})}
 	if status == metav1.ConditionTrue {
 		of["lastScheduledTime"], of["schedulerObservedGeneration"] = metav1.Now(), b.Generation
 	}

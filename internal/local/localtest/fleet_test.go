@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -50,6 +51,15 @@ func (i instance) access(cluster string) *kube.Client {
 	client, err := kube.New(config)
 	require.NoError(i.t, err)
 	return client
+}
+
+// plugin asks the hub of a fleet through kubectl's plugin.
+func (i instance) plugin(args ...string) string {
+	i.t.Helper()
+	hub := strings.TrimSpace(i.must("kubeconfig", "--cluster", "hub"))
+	output, err := exec.Command(filepath.Join(i.programs, "kubectl-gpuplan"), append(args, "--kubeconfig", hub)...).CombinedOutput()
+	require.NoError(i.t, err, "kubectl gpuplan %v: %s", args, output)
+	return string(output)
 }
 
 // create creates objects, in the namespace default where they have one.
@@ -485,6 +495,19 @@ func TestFleetScheduler(t *testing.T) {
 		}
 		return err
 	})
+
+	// The hub says of all where they are, or why they are nowhere.
+	said := i.plugin("gangs")
+	for name, cluster := range where {
+		assert.Regexp(t, `default/`+name+` +`+cluster+` +Running +3/3`, said)
+	}
+	assert.Regexp(t, `default/`+waits+` +- +Waiting +0/3 .*member-1: 1 of 3 members fit.*member-2: 1 of 3 members fit`, said)
+	said = i.plugin("why", waits)
+	assert.Contains(t, said, "PyTorchJob default/"+waits+" is in no cluster of the fleet: member-1: 1 of 3 members fit")
+	assert.Contains(t, said, "pool size 2 (now 1) for pool v100 in member-1")
+	assert.Contains(t, said, "pool size 2 (now 1) for pool v100 in member-2")
+	assert.Regexp(t, `(?s)Cluster member-1\n.*default/`+".*Cluster member-2\n.*default/", i.plugin("map"))
+	assert.Contains(t, i.plugin("map", "-o", "svg", "--member", "member-2"), "<svg")
 
 	// The scheduler dies: what it has decided stays, and what it has not decides the next one.
 	require.NoError(t, syscall.Kill(i.status().process(contract.FleetSchedulerName), syscall.SIGKILL))

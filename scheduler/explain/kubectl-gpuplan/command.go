@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,22 +11,21 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
 // version is set when a release is built.
 var version = "dev"
 
-// asker asks one cluster.
+// asker asks one cluster, or all of a fleet.
 type asker struct {
 	out       io.Writer
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
-	output    string
-	all       bool
+	// member is the cluster of a fleet that is asked, "" for all.
+	member string
+	output string
+	all    bool
 }
 
 func command(out io.Writer) *cobra.Command {
@@ -39,7 +37,10 @@ func command(out io.Writer) *cobra.Command {
 
 The answers come from the planner that also runs at terraform plan and in
 gpuplan-scheduler, on nodes, pods and gpuplan's objects as the API server has them
-now. Nothing is changed. The cluster role gpuplan-explain has the rights it needs.`,
+now. Nothing is changed. The cluster role gpuplan-explain has the rights it needs.
+
+On the hub of a fleet the answers are about all its clusters, or about one (--member),
+with the hub's access to them.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -52,6 +53,7 @@ now. Nothing is changed. The cluster role gpuplan-explain has the rights it need
 	names := clientcmd.RecommendedConfigOverrideFlags("")
 	names.ContextOverrideFlags.Namespace.ShortName = "n"
 	clientcmd.BindOverrideFlags(&a.overrides, flags, names)
+	flags.StringVar(&a.member, "member", "", "The cluster of the fleet to ask, where the kubeconfig leads to a hub; all without")
 
 	why := a.subcommand("why NAME", "Say why a gang waits, or where it runs", a.why, "text", "json")
 	why.Long = "Say why a gang waits: what it asks for, how many members fit where and what stops\nthe next one, what would make it fit, and the most that fits now.\nNAME is a gang, a job or a pod: of another namespace as NAMESPACE/NAME, as gangs lists\nthem. A kind before it, as in pod/NAME, is left aside."
@@ -116,8 +118,8 @@ func noName(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// question answers from a snapshot; namespace is the one that the user works in.
-type question func(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, args []string) error
+// question answers from what was read.
+type question func(seen *seen, args []string) error
 
 // subcommand makes a command that reads the cluster and answers in one of the forms,
 // of which the first is the default.
@@ -128,11 +130,14 @@ func (a *asker) subcommand(use, short string, ask question, forms ...string) *co
 			return fmt.Errorf("output %q is none of %s", output, strings.Join(forms, ", "))
 		}
 		a.output = output
-		snapshot, around, namespace, err := a.read(c.Context())
+		seen, err := a.read(c.Context())
 		if err != nil {
 			return err
 		}
-		return ask(snapshot, around, namespace, args)
+		for _, why := range seen.unread {
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", why)
+		}
+		return ask(seen, args)
 	}}
 	c.Flags().StringVarP(&output, "output", "o", forms[0], "Form of the answer: "+strings.Join(forms, ", "))
 	if err := c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -141,62 +146,31 @@ func (a *asker) subcommand(use, short string, ask question, forms ...string) *co
 	return c
 }
 
-// read lists the cluster, and reserves the places in it that the scheduler reserves.
-func (a *asker) read(ctx context.Context) (snapshot *clusterstate.Snapshot, around explain.Around, namespace string, err error) {
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules, &a.overrides)
-	if namespace, _, err = loader.Namespace(); err != nil {
-		return nil, around, "", fmt.Errorf("read the kubeconfig: %w", err)
-	}
-	config, err := loader.ClientConfig()
-	if err != nil {
-		return nil, around, "", fmt.Errorf("read the kubeconfig: %w", err)
-	}
-	client, err := kube.New(config)
-	if err != nil {
-		return nil, around, "", err
-	}
-	if snapshot, err = clusterlist.Snapshot(ctx, client); err != nil {
-		return nil, around, "", err
-	}
-	if around, err = explain.ReadAround(ctx, client, ""); err != nil {
-		return nil, around, "", err
-	}
-	if err = around.FindScheduler(ctx, client); err != nil {
-		return nil, around, "", err
-	}
-	after, err := clusterlist.ReserveAfter(ctx, client)
-	if err != nil {
-		return nil, around, "", err
-	}
-	around.Reserve(snapshot, after)
-	return snapshot, around, namespace, nil
-}
-
 // find answers for what a text stands for.
-func (a *asker) find(snapshot *clusterstate.Snapshot, around explain.Around, namespace, text string) ([]explain.Answer, error) {
-	about, err := parseTarget(text, a.overrides.Context.Namespace, namespace)
+func (a *asker) find(seen *seen, text string) ([]explain.Answer, error) {
+	about, err := parseTarget(text, a.overrides.Context.Namespace, seen.namespace)
 	if err != nil {
 		return nil, err
 	}
-	answers := explain.Find(snapshot, around, about.namespace, about.name)
+	answers := seen.find(about)
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("namespace %s has no gang, job or pod %q that asks for GPUs; see kubectl gpuplan gangs -A", about.namespace, about.name)
 	}
 	return answers, nil
 }
 
-func (a *asker) why(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, args []string) error {
+func (a *asker) why(seen *seen, args []string) error {
 	now := time.Now()
-	return a.each(snapshot, around, namespace, args[0], func(answer explain.Answer, w io.Writer) error { return answer.WriteText(w, now) })
+	return a.each(seen, args[0], func(answer explain.Answer, w io.Writer) error { return answer.WriteText(w, now) })
 }
 
-func (a *asker) fits(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, args []string) error {
-	return a.each(snapshot, around, namespace, args[0], explain.Answer.WriteFixes)
+func (a *asker) fits(seen *seen, args []string) error {
+	return a.each(seen, args[0], explain.Answer.WriteFixes)
 }
 
 // each writes all answers to a name.
-func (a *asker) each(snapshot *clusterstate.Snapshot, around explain.Around, namespace, text string, write func(explain.Answer, io.Writer) error) error {
-	answers, err := a.find(snapshot, around, namespace, text)
+func (a *asker) each(seen *seen, text string, write func(explain.Answer, io.Writer) error) error {
+	answers, err := a.find(seen, text)
 	if err != nil {
 		return err
 	}
@@ -206,34 +180,65 @@ func (a *asker) each(snapshot *clusterstate.Snapshot, around explain.Around, nam
 	return explain.WriteAll(a.out, answers, write)
 }
 
-func (a *asker) gangs(snapshot *clusterstate.Snapshot, around explain.Around, namespace string, _ []string) error {
-	gangs := slices.DeleteFunc(explain.Gangs(snapshot, around), func(g explain.Answer) bool {
-		return !a.all && !strings.HasPrefix(g.Gang, namespace+"/")
+func (a *asker) gangs(seen *seen, _ []string) error {
+	gangs := slices.DeleteFunc(seen.gangs(), func(g explain.Answer) bool {
+		return !a.all && !strings.HasPrefix(g.Gang, seen.namespace+"/")
 	})
 	if a.output == "json" {
 		return a.json(gangs)
 	}
 	if len(gangs) == 0 && !a.all {
-		_, err := fmt.Fprintf(a.out, "No pod of namespace %s asks for GPUs; -A shows those of all namespaces.\n", namespace)
+		_, err := fmt.Fprintf(a.out, "No pod of namespace %s asks for GPUs; -A shows those of all namespaces.\n", seen.namespace)
 		return err
 	}
 	return explain.WriteGangs(a.out, gangs, time.Now())
 }
 
-func (a *asker) gpus(snapshot *clusterstate.Snapshot, _ explain.Around, _ string, _ []string) error {
-	gpus := explain.GPUs(snapshot)
-	switch a.output {
-	case "json":
-		return a.json(gpus)
-	case "svg":
-		_, err := a.out.Write(gpus.SVG())
+func (a *asker) gpus(seen *seen, _ []string) error {
+	if a.output == "svg" {
+		one, err := seen.one()
+		if err != nil {
+			return err
+		}
+		_, err = a.out.Write(explain.GPUs(one.snapshot).SVG())
 		return err
+	}
+	if !seen.fleet {
+		return a.oneMap(explain.GPUs(seen.clusters[0].snapshot))
+	}
+	maps := map[string]explain.GPUMap{}
+	for i, c := range seen.clusters {
+		maps[c.name] = explain.GPUs(c.snapshot)
+		if a.output == "json" {
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		fmt.Fprintf(a.out, "Cluster %s\n\n", c.name)
+		if err := a.oneMap(maps[c.name]); err != nil {
+			return err
+		}
+	}
+	if a.output == "json" {
+		return a.json(maps)
+	}
+	return nil
+}
+
+func (a *asker) oneMap(gpus explain.GPUMap) error {
+	if a.output == "json" {
+		return a.json(gpus)
 	}
 	return gpus.WriteText(a.out)
 }
 
-func (a *asker) without(snapshot *clusterstate.Snapshot, _ explain.Around, _ string, args []string) error {
-	losses, err := explain.Without(snapshot, args)
+func (a *asker) without(seen *seen, args []string) error {
+	one, err := seen.one()
+	if err != nil {
+		return err
+	}
+	losses, err := explain.Without(one.snapshot, args)
 	if err != nil {
 		return err
 	}

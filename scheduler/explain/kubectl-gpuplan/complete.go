@@ -5,13 +5,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
-// suggestion lists what may stand as an argument of a command, the namespace that the user works in known.
-type suggestion func(snapshot *clusterstate.Snapshot, around explain.Around, namespace string) []string
+// suggestion lists what may stand as an argument of a command.
+type suggestion func(seen *seen) []string
 
 // complete suggests arguments out of the cluster, at most so many, 0 for any number, and none when it cannot be read.
 // kubectl asks for them through the program kubectl_complete-gpuplan.
@@ -20,24 +17,28 @@ func (a *asker) complete(most int, suggest suggestion) cobra.CompletionFunc {
 		if most > 0 && len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		snapshot, around, namespace, err := a.read(c.Context())
+		seen, err := a.read(c.Context())
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		left := slices.DeleteFunc(suggest(snapshot, around, namespace), func(s string) bool { return slices.Contains(args, s) })
+		left := slices.DeleteFunc(suggest(seen), func(s string) bool { return slices.Contains(args, s) })
 		return left, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // gangNames are the gangs by the names under which a user of a namespace asks about them.
-func gangNames(snapshot *clusterstate.Snapshot, around explain.Around, namespace string) []string {
+func gangNames(seen *seen) []string {
 	var names []string
-	for _, gang := range explain.Gangs(snapshot, around) {
-		names = append(names, strings.TrimPrefix(gang.Gang, namespace+"/"))
+	for _, gang := range seen.gangs() {
+		names = append(names, strings.TrimPrefix(gang.Gang, seen.namespace+"/"))
 	}
-	return names
+	return slices.Compact(names)
 }
 
-func nodeNames(snapshot *clusterstate.Snapshot, _ explain.Around, _ string) []string {
-	return snapshot.View.Nodes()
+func nodeNames(seen *seen) []string {
+	one, err := seen.one()
+	if err != nil {
+		return nil
+	}
+	return one.snapshot.View.Nodes()
 }

@@ -9,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
 // A shell completes kubectl, which runs a program of its own for each plugin; a completion that this
@@ -40,8 +38,8 @@ func TestCompletionIsKubectls(t *testing.T) {
 // Gangs of other namespaces are suggested by the names that stand for them from here.
 func TestSuggestedGangs(t *testing.T) {
 	snapshot := twoSweeps(t)
-	assert.Equal(t, []string{"sweep", "research/sweep"}, gangNames(snapshot, explain.Around{}, "default"))
-	assert.Equal(t, []string{"default/sweep", "sweep"}, gangNames(snapshot, explain.Around{}, "research"))
+	assert.Equal(t, []string{"sweep", "research/sweep"}, gangNames(&seen{namespace: "default", clusters: []cluster{{snapshot: snapshot}}}))
+	assert.Equal(t, []string{"default/sweep", "sweep"}, gangNames(&seen{namespace: "research", clusters: []cluster{{snapshot: snapshot}}}))
 }
 
 // A command line that is wrong says what the command wants, before the cluster is asked.

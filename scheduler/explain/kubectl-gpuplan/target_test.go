@@ -14,7 +14,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
-	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/explain"
 )
 
 // All programs write a gang as namespace/name, which is to mean the same when it is asked about.
@@ -73,14 +72,41 @@ func twoSweeps(t *testing.T) *clusterstate.Snapshot {
 
 // The answer is about the job of the namespace before the slash, and of no other.
 func TestAnswersForANamespaceBeforeTheName(t *testing.T) {
-	snapshot := twoSweeps(t)
+	here := &seen{namespace: "default", clusters: []cluster{{snapshot: twoSweeps(t)}}}
 	for text, want := range map[string]string{"sweep": "Pod default/sweep", "pod/sweep": "Pod default/sweep", "research/sweep": "Pod research/sweep"} {
 		var out strings.Builder
 		a := asker{out: &out}
-		require.NoError(t, a.fits(snapshot, explain.Around{}, "default", []string{text}))
+		require.NoError(t, a.fits(here, []string{text}))
 		assert.Contains(t, out.String(), want, text)
 	}
 	a := asker{}
-	assert.EqualError(t, a.fits(snapshot, explain.Around{}, "default", []string{"vision/sweep"}),
+	assert.EqualError(t, a.fits(here, []string{"vision/sweep"}),
 		`namespace vision has no gang, job or pod "sweep" that asks for GPUs; see kubectl gpuplan gangs -A`)
+}
+
+// In a fleet each answer says which cluster it is about, and a question that is about one cluster wants to know which.
+func TestAnswersOfAFleet(t *testing.T) {
+	here := &seen{namespace: "default", fleet: true, clusters: []cluster{{name: "member-1", snapshot: twoSweeps(t)}, {name: "member-2", snapshot: twoSweeps(t)}}}
+	var out strings.Builder
+	a := asker{out: &out, all: true, output: "text"}
+	require.NoError(t, a.gangs(here, nil))
+	assert.Regexp(t, `(?s)^GANG +CLUSTER +STATE .*\ndefault/sweep +member-1 +Waiting .*\ndefault/sweep +member-2 +Waiting .*\nresearch/sweep +member-1 .*\nresearch/sweep +member-2 `, out.String())
+
+	out.Reset()
+	require.NoError(t, a.why(here, []string{"sweep"}))
+	assert.Regexp(t, `(?s)cluster +member-1.*cluster +member-2`, out.String())
+
+	out.Reset()
+	a.output = "table"
+	require.NoError(t, a.gpus(here, nil))
+	assert.Regexp(t, `(?s)^Cluster member-1\n.*\nCluster member-2\n`, out.String())
+	out.Reset()
+	a.output = "json"
+	require.NoError(t, a.gpus(here, nil))
+	assert.Regexp(t, `(?s)^{\s+"member-1": {.*"member-2": {`, out.String())
+
+	a.output = "svg"
+	const which = "this is about one cluster, and the kubeconfig leads to the hub of a fleet: say which with --member"
+	assert.EqualError(t, a.gpus(here, nil), which)
+	assert.EqualError(t, a.without(here, []string{"n"}), which)
 }

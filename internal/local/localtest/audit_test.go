@@ -159,8 +159,9 @@ func together(all []stay) (wrong []string) {
 	return wrong
 }
 
-// outlived is by how much each reservation of a cluster was shown as kept when its time was over, where it was, by name and epoch.
-func outlived(t *testing.T, dataDir string) map[string]time.Duration {
+// outlived is by how much each reservation of a cluster was shown as kept when its time was over, where it was, by name and epoch. ahead is
+// by how much the clock that says when it is over is ahead of the API server's.
+func outlived(t *testing.T, dataDir string, ahead time.Duration) map[string]time.Duration {
 	t.Helper()
 	late, kept := map[string]time.Duration{}, map[string]contract.GangReservationStatus{}
 	auditLog(t, dataDir, func(event *auditv1.Event) {
@@ -174,7 +175,7 @@ func outlived(t *testing.T, dataDir string) map[string]time.Duration {
 			after = reservation.Status
 		}
 		if before.Phase == contract.PhaseReserved && before.Expires != nil && (after.Phase != before.Phase || after.Epoch != before.Epoch) {
-			if by := event.StageTimestamp.Sub(before.Expires.Time); by > 0 {
+			if by := event.StageTimestamp.Sub(before.Expires.Add(-ahead)); by > 0 {
 				late[fmt.Sprintf("%s of epoch %d", name, before.Epoch)] = by
 			}
 		}
@@ -269,13 +270,14 @@ func TestGangInTwoClusters(t *testing.T) {
 	}
 }
 
-// auditOf reads the audit logs of clusters: the stays of all pods, and reservations that outlived their time.
-func auditOf(t *testing.T, dataDirs map[string]string) (all []stay, late map[string]time.Duration) {
+// auditOf reads the audit logs of clusters: the stays of all pods, and reservations that outlived their time, by the clocks of the
+// schedulers, which may be ahead.
+func auditOf(t *testing.T, dataDirs map[string]string, ahead map[string]time.Duration) (all []stay, late map[string]time.Duration) {
 	t.Helper()
 	late = map[string]time.Duration{}
 	for _, cluster := range slices.Sorted(maps.Keys(dataDirs)) {
 		all = append(all, stays(t, cluster, dataDirs[cluster])...)
-		for reservation, by := range outlived(t, dataDirs[cluster]) {
+		for reservation, by := range outlived(t, dataDirs[cluster], ahead[cluster]) {
 			late[cluster+": "+reservation] = by
 		}
 	}

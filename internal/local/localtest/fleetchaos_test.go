@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -98,12 +99,17 @@ func (w *witness) set(cluster string, pod *corev1.Pod, bound bool) {
 // TestFleetChaos makes and deletes gangs on a hub while faults happen: its programs, and those of its two member clusters, are killed or
 // hang, the hub too, and the links from the hub to the members are cut for up to a minute. At no moment a gang has pods in two clusters:
 // by watches, and by the audit logs of the members' API servers. In the end, without help, each gang runs whole in one cluster, or waits
-// whole, no place is kept for anybody, and what is deleted is gone. The seed reproduces the faults, though not how long each step takes.
+// whole, no place is kept for anybody, and what is deleted is gone. Where make fleet-chaos has built a scheduler for it, the clocks of the
+// members' schedulers are wrong all the time, by ten minutes in both directions. The seed reproduces the faults, though not how long each step takes.
 func TestFleetChaos(t *testing.T) {
-	i, hub, members := fleetOfTwo(t, "--audit")
+	options, ahead := []string{"--audit"}, map[string]time.Duration{}
+	if programs := skewedPrograms(t); programs != "" {
+		options, ahead = append(options, "--programs", programs), clocks
+	}
+	i, hub, members := fleetOfTwo(t, options...)
 	w := newWitness(t, members)
 	create(t, hub, gangPolicy)
-	f := &faults{instance: i, hub: hub, random: rand.New(rand.NewPCG(*fleetSeed, 0)), links: map[string]*link{}, dirs: map[string]string{}}
+	f := &faults{instance: i, options: options, hub: hub, random: rand.New(rand.NewPCG(*fleetSeed, 0)), links: map[string]*link{}, dirs: map[string]string{}}
 	for name, client := range members {
 		f.links[name] = newLink(t, strings.TrimPrefix(client.Config.Host, "https://"))
 		f.dirs[name] = filepath.Join(i.dir, "clusters", name)
@@ -173,7 +179,7 @@ func TestFleetChaos(t *testing.T) {
 	assert.Empty(t, w.wrong)
 	w.mu.Unlock()
 
-	all, late := auditOf(t, f.dirs)
+	all, late := auditOf(t, f.dirs, ahead)
 	ran := map[string]bool{}
 	for _, s := range all {
 		ran[s.gang] = true
@@ -196,11 +202,42 @@ const (
 	lateBy = 30 * time.Second
 )
 
+// clocks are by how much those of the members' schedulers are ahead.
+var clocks = map[string]time.Duration{"member-1": 10 * time.Minute, "member-2": -10 * time.Minute}
+
+// skewedPrograms is a folder with all programs in which the schedulers of members have wrong clocks, "" where a scheduler that has one
+// was not built.
+func skewedPrograms(t *testing.T) string {
+	t.Helper()
+	programs, folder := newInstance(t).programs, t.TempDir()
+	skewed := filepath.Join(programs, "skewed", contract.SchedulerName)
+	if _, err := os.Stat(skewed); err != nil {
+		t.Log("all clocks are right: make fleet-chaos builds a scheduler that has a wrong one")
+		return ""
+	}
+	files, err := os.ReadDir(programs)
+	require.NoError(t, err)
+	for _, file := range files {
+		if file.Name() != contract.SchedulerName {
+			require.NoError(t, os.Symlink(filepath.Join(programs, file.Name()), filepath.Join(folder, file.Name())))
+		}
+	}
+	script := "#!/bin/sh\ncase $PWD in\n"
+	for _, name := range slices.Sorted(maps.Keys(clocks)) {
+		script += fmt.Sprintf("*/%s/*) CLOCK_SKEW=%.0f exec %s \"$@\" ;;\n", name, clocks[name].Seconds(), skewed)
+	}
+	script += fmt.Sprintf("*) exec %s \"$@\" ;;\nesac\n", filepath.Join(programs, contract.SchedulerName))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, contract.SchedulerName), []byte(script), 0o700))
+	return folder
+}
+
 // faults do harm to a fleet.
 type faults struct {
 	instance
-	hub    *kube.Client
-	random *rand.Rand
+	// options are those with which the fleet was started.
+	options []string
+	hub     *kube.Client
+	random  *rand.Rand
 	// links are those from the hub to each member cluster, and dirs their data directories.
 	links map[string]*link
 	dirs  map[string]string
@@ -260,7 +297,7 @@ func (f *faults) strikeHub() string {
 			}
 			return nil
 		})
-		f.must("up", "--members", "2", "--audit")
+		f.must(append([]string{"up", "--members", "2"}, f.options...)...)
 		f.lead()
 		return "the hub and its members are killed, and start again"
 	}

@@ -127,6 +127,15 @@ func TestJobsOfAFleet(t *testing.T) {
 	is("a", "member-1 member-1 true Running")
 	is("b", "member-2 member-2 true Running")
 	cli.Unchanged(t)
+	jobs(first, second, `
+data "gpuplan_training_job" "b" {
+  id = gpuplan_training_job.b.id
+}
+output "where" {
+  value = "${data.gpuplan_training_job.b.cluster} ${join(", ", values(data.gpuplan_training_job.b.placement))}"
+}`)
+	cli.Apply(t, 0, 0, 0)
+	assert.Regexp(t, `^member-2 master-0 GPU 0,4; worker-0..1 GPU 2,3,6,7`, cli.Must(t, "output", "-raw", "where"))
 
 	refuses := func(says string, of ...string) {
 		t.Helper()

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -30,6 +31,7 @@ type courseOfJob struct{ session.DataSource }
 type courseModel struct {
 	ID             types.String `tfsdk:"id"`
 	Status         types.String `tfsdk:"status"`
+	Cluster        types.String `tfsdk:"cluster"`
 	Placement      types.Map    `tfsdk:"placement"`
 	Confirmed      types.Bool   `tfsdk:"confirmed"`
 	Conditions     types.List   `tfsdk:"conditions"`
@@ -50,7 +52,8 @@ func (d *courseOfJob) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 				Required:            true,
 				Validators:          []validator.String{jobID{}},
 			},
-			"status": text("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded` or `Failed`."),
+			"status":  text("Where the job stands: `Pending`, `Created`, `Running`, `Restarting`, `Suspended`, `Succeeded` or `Failed`."),
+			"cluster": text("The member cluster to which the hub of a fleet has sent the job. Null where it has sent it nowhere, and for a job that is not of a fleet."),
 			"placement": schema.MapAttribute{
 				MarkdownDescription: "Where the members run, " + assignment.Description + ". Where the agent of a node gives containers their GPUs (`device_plugins` of `gpuplan_node_agent`), " +
 					"these are what it has given, also in mode `default`; elsewhere what the scheduler has recorded.",
@@ -108,7 +111,7 @@ func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp
 			err = joinSet(ctx, client, obj) // its runtime is not ours
 		}
 		if refused = err; err == nil {
-			resp.Diagnostics.Append(d.fill(ctx, &m, obj)...)
+			resp.Diagnostics.Append(d.fill(ctx, &m, framework, obj)...)
 		}
 		break
 	}
@@ -118,7 +121,7 @@ func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp
 	resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
 }
 
-func (d *courseOfJob) fill(ctx context.Context, m *courseModel, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
+func (d *courseOfJob) fill(ctx context.Context, m *courseModel, framework job.Framework, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
 	status, err := job.StatusOf(obj)
 	if err != nil {
 		diags.AddError("Job cannot be read", session.Sentence(err))
@@ -136,17 +139,41 @@ func (d *courseOfJob) fill(ctx context.Context, m *courseModel, obj *unstructure
 	list, listDiags := types.ListValueFrom(ctx, conditionType, conditions)
 	diags.Append(listDiags...)
 	m.Conditions = list
-	seen, err := d.Session.Cluster()
+	at, err := d.siteOf(ctx, framework, obj)
+	m.Cluster = textOrNull(at.cluster)
+	if err == nil && at.obj == nil {
+		return diags // it is nowhere yet
+	}
 	var actual whereabouts
 	if err == nil {
-		actual, err = whereaboutsOf(ctx, seen, obj, &diags)
+		actual, err = whereaboutsOf(ctx, at.seen, at.obj, &diags)
 	}
-	if err != nil {
+	switch {
+	case err != nil && at.cluster != "": // one cluster of a fleet that is away stops no plan
+		diags.AddWarning("Placement cannot be read", session.Sentence(err))
+		return diags
+	case err != nil:
 		diags.AddError("Placement cannot be read", session.Sentence(err))
 		return diags
 	}
 	m.Placement, m.Confirmed = assignment.Value(actual.members), actual.confirmed
 	return diags
+}
+
+// siteOf finds where a job runs: where its API server is the hub of a fleet, in the cluster to which that has sent it.
+func (d *courseOfJob) siteOf(ctx context.Context, framework job.Framework, obj *unstructured.Unstructured) (s site, err error) {
+	client, err := d.Session.Kube()
+	if err != nil {
+		return s, err
+	}
+	_, hub, err := client.Served(ctx, contract.KarmadaClusterGroup, contract.KarmadaClusterKind)
+	if err != nil {
+		return s, err
+	}
+	if hub {
+		return siteInFleet(ctx, d.Session, framework, obj)
+	}
+	return siteHere(d.Session, obj)
 }
 
 // jobID accepts what names a job.

@@ -18,6 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // site is where a job runs: in the cluster of its object, or, of a job of a fleet, in the member cluster to which the hub has sent it.
@@ -36,14 +37,24 @@ var bindingKind = schema.GroupVersionKind{Group: contract.KarmadaWorkGroup, Vers
 
 // siteOf finds where a job runs, of which obj is the object that Terraform has made.
 func (r *trainingJob) siteOf(ctx context.Context, m *model, obj *unstructured.Unstructured) (s site, err error) {
-	if !m.ofFleet() {
-		s.obj = obj
-		if s.client, err = r.Session.Kube(); err == nil {
-			s.seen, err = r.Session.Cluster()
-		}
-		return s, err
+	if m.ofFleet() {
+		return siteInFleet(ctx, r.Session, job.Framework(m.Framework.ValueString()), obj)
 	}
-	hub, err := r.Session.Kube()
+	return siteHere(r.Session, obj)
+}
+
+// siteHere is the cluster of the job's object.
+func siteHere(on *session.Session, obj *unstructured.Unstructured) (s site, err error) {
+	s.obj = obj
+	if s.client, err = on.Kube(); err == nil {
+		s.seen, err = on.Cluster()
+	}
+	return s, err
+}
+
+// siteInFleet finds where the hub of a fleet has sent a job, of which obj is the object there.
+func siteInFleet(ctx context.Context, on *session.Session, framework job.Framework, obj *unstructured.Unstructured) (s site, err error) {
+	hub, err := on.Kube()
 	if err != nil {
 		return s, err
 	}
@@ -61,7 +72,7 @@ func (r *trainingJob) siteOf(ctx context.Context, m *model, obj *unstructured.Un
 	}
 	if len(clusters) == 0 {
 		s.waits = "it has no cluster yet"
-		if said, err := condition.Find(binding, "Scheduled"); err == nil && said != nil && said.Message != "" {
+		if said, err := condition.Find(binding, contract.BindingScheduled); err == nil && said != nil && said.Message != "" {
 			s.waits = said.Message
 		} else if held, _, _ := unstructured.NestedBool(binding.Object, "spec", "suspension", "scheduling"); held {
 			s.waits = "it waits in the queue of the hub"
@@ -70,7 +81,7 @@ func (r *trainingJob) siteOf(ctx context.Context, m *model, obj *unstructured.Un
 	}
 	first, _ := clusters[0].(map[string]any)
 	s.cluster, _ = first["name"].(string)
-	members, err := r.Session.Fleet()
+	members, err := on.Fleet()
 	if err != nil {
 		return s, err
 	}
@@ -79,7 +90,7 @@ func (r *trainingJob) siteOf(ctx context.Context, m *model, obj *unstructured.Un
 		return s, err
 	}
 	s.client, s.seen = member.Client, member.Seen
-	s.obj, err = find(ctx, s.client, job.Framework(m.Framework.ValueString()), obj.GetNamespace(), obj.GetName())
+	s.obj, err = find(ctx, s.client, framework, obj.GetNamespace(), obj.GetName())
 	if absent(err) {
 		s.obj, s.waits, err = nil, "it is on its way to cluster "+s.cluster, nil
 	}

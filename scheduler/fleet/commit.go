@@ -27,6 +27,7 @@ const (
 	reasonUnreadable = "Unschedulable"
 	eventSucceeded   = "ScheduleBindingSucceed"
 	eventFailed      = "ScheduleBindingFailed"
+	eventWithdrawn   = "WithdrawnFromCluster"
 )
 
 // commit sends a job to a cluster, in one write that fails if the binding has changed, and says so.

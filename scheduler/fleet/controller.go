@@ -175,15 +175,28 @@ func (c *controller) setCluster(ctx context.Context, object *unstructured.Unstru
 		return
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.clusters[cluster.Name] = cluster
-	c.mu.Unlock()
+	if cluster.DeletionTimestamp != nil {
+		c.lookAgain(cluster.Name)
+	}
 	c.work.Add(memberPrefix + cluster.Name)
+}
+
+// lookAgain has the jobs looked at again that were sent to a cluster; mu must be held.
+func (c *controller) lookAgain(cluster string) {
+	for key, b := range c.bindings {
+		if len(b.Spec.Clusters) > 0 && b.Spec.Clusters[0].Name == cluster {
+			c.work.Add(key)
+		}
+	}
 }
 
 func (c *controller) removeCluster(object *unstructured.Unstructured) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.clusters, object.GetName())
+	c.lookAgain(object.GetName())
 	c.work.Add(memberPrefix + object.GetName())
 }
 
@@ -216,6 +229,8 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	}
 	pods, err := job.Expected(object)
 	switch {
+	case c.removed(b) && !ended(object):
+		return c.withdraw(ctx, b, object, newToCome(pods))
 	case len(b.Spec.Clusters) > 0:
 		return c.keep(ctx, b, object, pods)
 	case b.Spec.Suspension.Scheduling:
@@ -249,6 +264,12 @@ func (c *controller) abandon(key string) {
 	}
 }
 
+// ended reports whether a job has finished.
+func ended(object *unstructured.Unstructured) bool {
+	status, err := job.StatusOf(object)
+	return err == nil && status.Finished()
+}
+
 // keep says of a job that was sent that it was, and charges its place, also where it was sent before this program started, until its
 // pods are bound.
 func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
@@ -257,9 +278,7 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 			return err
 		}
 	}
-	status, err := job.StatusOf(object)
-	finished := err == nil && status.Finished()
-	gangs := newToCome(pods)
+	finished, gangs := ended(object), newToCome(pods)
 	c.mu.Lock()
 	m, seen := c.members[b.Spec.Clusters[0].Name], c.sent[b.key()]
 	c.mu.Unlock()

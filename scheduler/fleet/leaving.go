@@ -2,10 +2,17 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -86,4 +93,48 @@ func (m *member) podsOf(gangs toCome, all bool) (pods int) {
 		}
 	}
 	return pods
+}
+
+// removed reports whether a job is in a cluster that is being removed from the fleet, or has been.
+func (c *controller) removed(b *binding) bool {
+	if len(b.Spec.Clusters) == 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cluster := c.clusters[b.Spec.Clusters[0].Name]
+	return cluster == nil || cluster.DeletionTimestamp != nil
+}
+
+// withdraw takes a job out of a cluster that is removed from the fleet, once nothing of it is there any more: Karmada deletes it there,
+// and keeps the cluster until no binding names it. Of a cluster that is not reached who removes it has said that nothing runs there. A
+// job that has finished stays in its cluster, which goes when the job is deleted: elsewhere it would run once more.
+func (c *controller) withdraw(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome) error {
+	from := b.Spec.Clusters[0].Name
+	c.mu.Lock()
+	cluster, m := c.clusters[from], c.members[from]
+	c.mu.Unlock()
+	if cluster != nil && cluster.Reached() {
+		if why := m.leaving(ctx, b, gangs, cluster, true); why != "" {
+			c.work.AddAfter(b.key(), leavesAgain)
+			return c.refuse(ctx, b, object, reasonNoCluster, fmt.Sprintf("cluster %s is being removed from the fleet, and the job waits until it is gone from there: %s", from, why))
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": b.ResourceVersion}, "spec": map[string]any{"clusters": []any{}}})
+	if err != nil {
+		return fmt.Errorf("encode the patch of binding %s: %w", b.key(), err)
+	}
+	written, err := c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
+	switch {
+	case apierrors.IsConflict(err):
+		return nil // it is told of the change
+	case err != nil:
+		return fmt.Errorf("take %s %s/%s out of cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, from, err)
+	}
+	c.wrote(written)
+	text := fmt.Sprintf("cluster %s is removed from the fleet: the job goes to another one", from)
+	for _, about := range []*unstructured.Unstructured{b.object, object} {
+		c.events.Event(about, corev1.EventTypeWarning, eventWithdrawn, text)
+	}
+	return nil
 }

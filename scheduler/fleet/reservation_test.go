@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -252,4 +253,43 @@ func TestReplicasThatAreSent(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, sent.Spec.Clusters, 1)
 	assert.EqualValues(t, 2, sent.Spec.Clusters[0].Replicas)
+}
+
+// A job leaves a cluster that is removed from the fleet once it is known, or said, that nothing of it runs there; one that has finished
+// stays, because elsewhere it would run once more.
+func TestAClusterThatIsRemovedFromTheFleet(t *testing.T) {
+	const removed = `{metadata: {name: m, deletionTimestamp: "2026-01-01T00:00:00Z"}, status: {conditions: [{type: Ready, status: "%s"}]}}`
+	for name, test := range map[string]struct {
+		cluster string // "" for none any more
+		done    bool
+		in      string
+	}{
+		"not reached":            {cluster: fmt.Sprintf(removed, "False")},
+		"gone":                   {},
+		"reached, and may run":   {cluster: fmt.Sprintf(removed, "True"), in: "m"},
+		"not reached, and ended": {cluster: fmt.Sprintf(removed, "False"), done: true, in: "m"},
+		"it stays":               {cluster: clusterText, in: "m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, o := newHubWorld(t, "{}"), object(t, jobText)
+			b := object(t, bindingText("placement: {}, clusters: [{name: m}]"))
+			_, err := w.hub.Resource(bindings).Namespace("default").Update(t.Context(), b, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			w.setBinding(t.Context(), b)
+			w.told["default/a"] = time.Now() // it is not told of that here
+			if test.cluster == "" {
+				w.removeCluster(object(t, clusterText))
+			} else {
+				w.setCluster(t.Context(), object(t, test.cluster))
+			}
+			w.m.synced.Store(false)
+			if test.done {
+				require.NoError(t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": "Succeeded", "status": "True"}}, "status", "conditions"))
+			}
+			if w.removed(w.bindings["default/a"]) && !ended(o) {
+				require.NoError(t, w.withdraw(t.Context(), w.bindings["default/a"], o, newToCome(nil)))
+			}
+			assert.Equal(t, test.in, w.sentTo(t))
+		})
+	}
 }

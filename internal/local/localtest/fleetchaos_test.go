@@ -407,3 +407,52 @@ func TestFleetFailover(t *testing.T) {
 	w.mu.Unlock()
 	i.must("down", "--purge")
 }
+
+// Who removes a cluster from a fleet has its gangs go to another one: out of one that answers once nothing of them is left there, out of one
+// that does not at his word. The cluster goes, too.
+func TestFleetWithoutACluster(t *testing.T) {
+	for name, hangs := range map[string]bool{"that answers": false, "that is lost": true} {
+		t.Run(name, func(t *testing.T) {
+			i, hub, members := fleetOfTwo(t)
+			w := newWitness(t, members)
+			create(t, hub, gangPolicy)
+			create(t, hub, gangOf("moves", 1))
+			in := func(not string) (cluster string) {
+				t.Helper()
+				eventually(t, "the gang runs in a cluster that is not "+not, func() error {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					for name, pods := range w.at["moves"] {
+						if name != not && len(pods) == 3 {
+							cluster = name
+							return nil
+						}
+					}
+					return fmt.Errorf("%v", w.at)
+				})
+				return cluster
+			}
+			from := in("")
+			pid := i.status().process(from)
+			if hangs {
+				require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+			}
+			clusters := hub.Dynamic.Resource(fleetClusters)
+			require.NoError(t, clusters.Delete(t.Context(), from, metav1.DeleteOptions{}))
+			in(from)
+			eventually(t, "the cluster is gone", func() error {
+				if _, err := clusters.Get(t.Context(), from, metav1.GetOptions{}); !kube.IsNotFound(err) {
+					return fmt.Errorf("it is there: %w", err)
+				}
+				return nil
+			})
+			if hangs {
+				require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+				return // what hung goes on there
+			}
+			w.mu.Lock()
+			assert.Empty(t, w.wrong)
+			w.mu.Unlock()
+		})
+	}
+}

@@ -44,19 +44,9 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 	if b.Spec.Replicas > 0 { // Karmada gives the object that many in the cluster: without, a Job has the parallelism 0 there
 		target["replicas"] = b.Spec.Replicas
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{
-			"resourceVersion": b.ResourceVersion,
-			"annotations":     map[string]string{contract.AppliedPlacementAnnotation: string(applied)},
-		},
-		"spec": map[string]any{
-			"clusters": []any{target},
-		},
+	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]string{contract.AppliedPlacementAnnotation: string(applied)}}, map[string]any{
+		"spec": map[string]any{"clusters": []any{target}},
 	})
-	if err != nil {
-		return fmt.Errorf("encode the patch of binding %s: %w", b.key(), err)
-	}
-	written, err := c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
 	if err != nil {
 		return fmt.Errorf("send %s %s/%s to cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, cluster, err)
 	}
@@ -66,6 +56,16 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 		c.events.Event(about, corev1.EventTypeNormal, eventSucceeded, text)
 	}
 	return nil // its status is written once the hub shows it
+}
+
+// patch changes a binding with a merge patch, which fails if the binding has changed.
+func (c *controller) patch(ctx context.Context, b *binding, metadata, change map[string]any, subresources ...string) (*unstructured.Unstructured, error) {
+	metadata["resourceVersion"], change["metadata"] = b.ResourceVersion, metadata
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch of binding %s: %w", b.key(), err)
+	}
+	return c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName}, subresources...)
 }
 
 // refuse says why a job has no cluster.
@@ -107,12 +107,7 @@ func (c *controller) report(ctx context.Context, b *binding, status metav1.Condi
 	if status == metav1.ConditionTrue {
 		of["lastScheduledTime"], of["schedulerObservedGeneration"] = metav1.Now(), b.Generation
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": b.ResourceVersion}, "status": of})
-	if err != nil {
-		return false, fmt.Errorf("encode the status of binding %s: %w", b.key(), err)
-	}
-	_, err = c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName}, "status")
-	switch {
+	switch _, err = c.patch(ctx, b, map[string]any{}, map[string]any{"status": of}, "status"); {
 	case apierrors.IsConflict(err):
 		return false, nil
 	case err != nil:

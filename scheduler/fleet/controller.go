@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -91,7 +92,7 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("read which hub it is: %w", err)
 	}
 	c.id = string(system.UID)
-	known, err := follow.Custom(ctx, c.hub.Dynamic, clusters, "", follow.On(func(o *unstructured.Unstructured) { c.setCluster(ctx, o) }, c.removeCluster))
+	known, err := c.followClusters(ctx)
 	if err != nil {
 		return err
 	}
@@ -120,6 +121,21 @@ func (c *controller) run(ctx context.Context) error {
 		}
 		c.work.Done(key)
 	}
+}
+
+// followClusters begins to follow the clusters of the hub, until ctx ends. Karmada serves them by an API server of its own, without a CRD
+// that would say so.
+func (c *controller) followClusters(ctx context.Context) (cache.InformerSynced, error) {
+	informer := dynamicinformer.NewFilteredDynamicInformer(c.hub.Dynamic, clusters, metav1.NamespaceAll, 0, cache.Indexers{}, follow.Latest).Informer()
+	if err := informer.SetTransform(follow.Trim); err != nil {
+		return nil, fmt.Errorf("follow the clusters of the fleet: %w", err)
+	}
+	handled, err := informer.AddEventHandler(follow.On(func(o *unstructured.Unstructured) { c.setCluster(ctx, o) }, c.removeCluster))
+	if err != nil {
+		return nil, fmt.Errorf("follow the clusters of the fleet: %w", err)
+	}
+	go informer.RunWithContext(ctx)
+	return handled.HasSynced, nil
 }
 
 func (c *controller) setBinding(ctx context.Context, object *unstructured.Unstructured) {
@@ -177,16 +193,12 @@ func (c *controller) setCluster(ctx context.Context, object *unstructured.Unstru
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clusters[cluster.Name] = cluster
-	if cluster.DeletionTimestamp != nil {
-		c.lookAgain(cluster.Name)
-	}
 	c.work.Add(memberPrefix + cluster.Name)
-}
-
-// lookAgain has the jobs looked at again that were sent to a cluster; mu must be held.
-func (c *controller) lookAgain(cluster string) {
-	for key, b := range c.bindings {
-		if len(b.Spec.Clusters) > 0 && b.Spec.Clusters[0].Name == cluster {
+	if cluster.DeletionTimestamp == nil {
+		return
+	}
+	for key, b := range c.bindings { // they leave it
+		if len(b.Spec.Clusters) > 0 && b.Spec.Clusters[0].Name == cluster.Name {
 			c.work.Add(key)
 		}
 	}
@@ -196,7 +208,6 @@ func (c *controller) removeCluster(object *unstructured.Unstructured) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.clusters, object.GetName())
-	c.lookAgain(object.GetName())
 	c.work.Add(memberPrefix + object.GetName())
 }
 

@@ -92,7 +92,7 @@ func (m *member) podsOf(gangs toCome, all bool) (pods int) {
 	return pods
 }
 
-// removed reports whether a job is in a cluster that is being removed from the fleet, or has been.
+// removed reports whether a job is in a cluster that is being removed from the fleet. Of one that the hub does not show nobody has said that.
 func (c *controller) removed(b *binding) bool {
 	if len(b.Spec.Clusters) == 0 {
 		return false
@@ -100,7 +100,7 @@ func (c *controller) removed(b *binding) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cluster := c.clusters[b.Spec.Clusters[0].Name]
-	return cluster == nil || cluster.DeletionTimestamp != nil
+	return cluster != nil && cluster.DeletionTimestamp != nil
 }
 
 // withdraw takes a job out of a cluster that is removed from the fleet, once nothing of it is there any more: Karmada deletes it there,
@@ -111,7 +111,10 @@ func (c *controller) withdraw(ctx context.Context, b *binding, object *unstructu
 	c.mu.Lock()
 	cluster, m := c.clusters[from], c.members[from]
 	c.mu.Unlock()
-	if cluster != nil && cluster.Reached() {
+	if cluster == nil {
+		return nil // it has gone in this moment
+	}
+	if cluster.Reached() {
 		if why := m.leaving(ctx, b, gangs, cluster, true); why != "" {
 			c.work.AddAfter(b.key(), leavesAgain)
 			return c.refuse(ctx, b, object, reasonNoCluster, fmt.Sprintf("cluster %s is being removed from the fleet, and the job waits until it is gone from there: %s", from, why))

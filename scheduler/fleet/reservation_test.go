@@ -260,12 +260,12 @@ func TestReplicasThatAreSent(t *testing.T) {
 func TestAClusterThatIsRemovedFromTheFleet(t *testing.T) {
 	const removed = `{metadata: {name: m, deletionTimestamp: "2026-01-01T00:00:00Z"}, status: {conditions: [{type: Ready, status: "%s"}]}}`
 	for name, test := range map[string]struct {
-		cluster string // "" for none any more
+		cluster string // "" for none that the hub shows
 		done    bool
 		in      string
 	}{
 		"not reached":            {cluster: fmt.Sprintf(removed, "False")},
-		"gone":                   {},
+		"not shown":              {in: "m"},
 		"reached, and may run":   {cluster: fmt.Sprintf(removed, "True"), in: "m"},
 		"not reached, and ended": {cluster: fmt.Sprintf(removed, "False"), done: true, in: "m"},
 		"it stays":               {cluster: clusterText, in: "m"},

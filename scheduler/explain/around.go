@@ -23,6 +23,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // Around is what the planner does not look at, and that may keep a gang from starting all
@@ -267,19 +268,31 @@ func (j heldJob) fixes(snapshot *clusterstate.Snapshot) (found []Fix, fits bool)
 	if j.object == nil {
 		return nil, false
 	}
-	pods, err := trainingjob.Pods(j.object)
+	pods, err := trainingjob.Expected(j.object)
 	if err != nil || len(pods) == 0 {
 		return nil, false
 	}
-	gang, _ := inventory.GangAmid(pods, nil, snapshot.View.Quota(), nil)
-	gang.ID = j.namespace + "/" + j.name // without gang labels it would be the first pod's
+	gang := j.gang(pods, snapshot.View.Quota())
 	verdict := planner.Plan(snapshot.View, gang).Verdict
 	list := verdict.Fixes
-	if _, one := inventory.GangKey(pods[0]); !one {
+	if _, labeled := inventory.GangKey(pods[0]); !labeled || !one(pods) {
 		list = slices.DeleteFunc(list, func(f placement.Fix) bool { return f.Kind == placement.FixMembers }) // it has no minimum
 	}
 	return fixes(list), verdict.Fits
 }
+
+// gang is the job as one gang, also where it is several, or pods on their own: all of them must fit.
+func (j heldJob) gang(pods []*corev1.Pod, tree *quota.Tree) placement.Gang {
+	gang, _ := inventory.GangAmid(pods, nil, tree, nil)
+	gang.ID = j.namespace + "/" + j.name // without gang labels it would be the first pod's
+	if !one(pods) {
+		gang.Minimum, gang.Subgroups = 0, nil
+	}
+	return gang
+}
+
+// one reports whether pods are one gang, or one pod.
+func one(pods []*corev1.Pod) bool { return len(clusterstate.NewToCome(pods)) == 1 }
 
 // answer says where a held job stands.
 func (j heldJob) answer() Answer {

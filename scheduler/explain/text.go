@@ -116,6 +116,8 @@ func (a Answer) headline() string {
 		return text + a.besides()
 	case Queued:
 		return fmt.Sprintf("%s is held by the job queue: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
+	case Unknown:
+		return fmt.Sprintf("%s is not in the answer: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
 	case Suspended:
 		return fmt.Sprintf("%s has no pods: %s", a.Name(), sentence(strings.Join(a.Rejections, "; ")))
 	case Running:
@@ -273,6 +275,9 @@ func (l Limit) text() string {
 
 func (a Answer) fixes(p *page) {
 	what, list := "It would fit", a.Fixes
+	if a.onHub && a.State == Queued {
+		what = "Once the queue lets it go, it would fit"
+	}
 	if a.Late != nil && len(list) == 0 {
 		what, list = "Its "+strings.Join(a.Late.Members, ", ")+" would start", a.Late.Fixes
 	}
@@ -392,7 +397,7 @@ func WriteGangs(w io.Writer, gangs []Answer, now time.Time) error {
 		return p.writeTo(w)
 	}
 	rows := [][]string{{"GANG", "STATE", "MEMBERS", "PRIORITY", "WAITS", "WHY"}}
-	fleet := slices.ContainsFunc(gangs, func(a Answer) bool { return a.Cluster != "" })
+	fleet := slices.ContainsFunc(gangs, func(a Answer) bool { return a.Cluster != "" || a.onHub })
 	if fleet {
 		rows[0] = slices.Insert(rows[0], 1, "CLUSTER")
 	}

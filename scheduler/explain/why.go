@@ -32,6 +32,7 @@ const (
 	Queued     State = "Queued"     // it is a job that the job queue holds
 	Suspended  State = "Suspended"  // it is a job that is suspended, and in no queue
 	Incomplete State = "Incomplete" // members have not appeared
+	Unknown    State = "Unknown"    // it is a job in a cluster of a fleet that could not be read
 )
 
 // Answer is what there is to say about one gang.
@@ -41,8 +42,10 @@ type Answer struct {
 	Gang string `json:"gang"`
 	// Cluster is the cluster of a fleet where it is, "" for a job of a fleet that is in none, and where there is no fleet.
 	Cluster string `json:"cluster,omitempty"`
-	Pod     bool   `json:"pod,omitempty"`
-	Job     string `json:"job,omitempty"`
+	// onHub means that the hub of a fleet says this, and not a cluster.
+	onHub bool
+	Pod   bool   `json:"pod,omitempty"`
+	Job   string `json:"job,omitempty"`
 	// Owner is "namespace/name" of what made a pod on its own, such as a Job, "" for nothing.
 	Owner string `json:"owner,omitempty"`
 	State State  `json:"state"`
@@ -426,7 +429,7 @@ func Sort(answers []Answer) {
 // rank orders answers by how much there is to ask about them; of those that run, ones that wait for their
 // launcher come first.
 func (a Answer) rank() int {
-	states := []State{Waiting, Preempting, Rejected, Fits, Incomplete, Queued, Suspended, Running}
+	states := []State{Waiting, Preempting, Rejected, Fits, Incomplete, Unknown, Queued, Suspended, Running}
 	if a.State == Running && a.Late == nil {
 		return len(states)
 	}

@@ -153,6 +153,9 @@ func (a *asker) find(seen *seen, text string) ([]explain.Answer, error) {
 		return nil, err
 	}
 	answers := seen.find(about)
+	if len(answers) == 0 && len(seen.unread) > 0 {
+		return nil, fmt.Errorf("what could be read of the fleet has in namespace %s no gang, job or pod %q that asks for GPUs; see kubectl gpuplan gangs -A", about.namespace, about.name)
+	}
 	if len(answers) == 0 {
 		return nil, fmt.Errorf("namespace %s has no gang, job or pod %q that asks for GPUs; see kubectl gpuplan gangs -A", about.namespace, about.name)
 	}
@@ -184,6 +187,9 @@ func (a *asker) gangs(seen *seen, _ []string) error {
 	gangs := slices.DeleteFunc(seen.gangs(), func(g explain.Answer) bool {
 		return !a.all && !strings.HasPrefix(g.Gang, seen.namespace+"/")
 	})
+	if err := seen.nothing(); len(gangs) == 0 && err != nil {
+		return err
+	}
 	if a.output == "json" {
 		return a.json(gangs)
 	}
@@ -205,6 +211,9 @@ func (a *asker) gpus(seen *seen, _ []string) error {
 	}
 	if !seen.fleet {
 		return a.oneMap(explain.GPUs(seen.clusters[0].snapshot))
+	}
+	if err := seen.nothing(); err != nil {
+		return err
 	}
 	maps := map[string]explain.GPUMap{}
 	for i, c := range seen.clusters {

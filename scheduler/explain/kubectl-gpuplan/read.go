@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,7 +27,9 @@ const atOnce = 8
 
 // cluster is one as it was read; its name is that in a fleet, "" outside of one.
 type cluster struct {
-	name     string
+	name string
+	// member is how the hub has it, nil outside of a fleet.
+	member   *contract.FleetCluster
 	snapshot *clusterstate.Snapshot
 	around   explain.Around
 }
@@ -38,8 +41,8 @@ type seen struct {
 	// fleet means that the clusters are those of a fleet that were read, in the order of their names; all others have one.
 	fleet    bool
 	clusters []cluster
-	// unsent are the jobs of a fleet that are in no cluster, unread says which clusters could not be read, and why.
-	unsent []explain.Unsent
+	// jobs are those that the hub of a fleet has, unread says what could not be read, and why.
+	jobs   []explain.HubJob
 	unread []string
 }
 
@@ -58,17 +61,18 @@ func (a *asker) read(ctx context.Context) (*seen, error) {
 	if err != nil {
 		return nil, err
 	}
-	members, err := membersOf(ctx, client)
+	members, hub, err := membersOf(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	s := &seen{namespace: namespace, fleet: len(members) > 0}
+	s := &seen{namespace: namespace, fleet: hub}
 	switch {
-	case a.member == "" && s.fleet:
-		if s.unsent, err = explain.ListUnsent(ctx, client); err != nil {
+	case a.member == "" && hub:
+		if s.jobs, s.unread, err = explain.ListHubJobs(ctx, client); err != nil {
 			return nil, err
 		}
-		return s, s.readAll(ctx, client, members)
+		s.readAll(ctx, client, members, config.Timeout)
+		return s, nil
 	case a.member == "":
 		c, err := readCluster(ctx, client)
 		s.clusters = []cluster{c}
@@ -76,17 +80,20 @@ func (a *asker) read(ctx context.Context) (*seen, error) {
 	}
 	at := slices.IndexFunc(members, func(m *contract.FleetCluster) bool { return m.Name == a.member })
 	if at < 0 {
-		return nil, fmt.Errorf("--member is %q: %s", a.member, choices(members))
+		return nil, fmt.Errorf("--member is %q: %s", a.member, choices(members, hub))
 	}
-	c, err := readMember(ctx, client, members[at])
+	c, err := readMember(ctx, client, members[at], config.Timeout)
 	s.fleet, s.clusters = false, []cluster{c}
 	return s, err
 }
 
 // choices says which clusters there are.
-func choices(members []*contract.FleetCluster) string {
-	if len(members) == 0 {
+func choices(members []*contract.FleetCluster, hub bool) string {
+	switch {
+	case !hub:
 		return "the kubeconfig does not lead to the hub of a fleet"
+	case len(members) == 0:
+		return "the fleet has no clusters"
 	}
 	names := make([]string, len(members))
 	for i, m := range members {
@@ -95,34 +102,34 @@ func choices(members []*contract.FleetCluster) string {
 	return "the fleet has " + strings.Join(names, ", ")
 }
 
-// membersOf are the clusters of a hub, none where the API server is none.
-func membersOf(ctx context.Context, client *kube.Client) ([]*contract.FleetCluster, error) {
+// membersOf are the clusters of a hub; hub is false where the API server is none.
+func membersOf(ctx context.Context, client *kube.Client) (members []*contract.FleetCluster, hub bool, err error) {
 	version, served, err := client.Served(ctx, contract.KarmadaClusterGroup, contract.KarmadaClusterKind)
 	if err != nil || !served {
-		return nil, err
+		return nil, false, err
 	}
 	objects, err := client.List(ctx, schema.GroupVersionKind{Group: contract.KarmadaClusterGroup, Version: version, Kind: contract.KarmadaClusterKind}, "", "")
 	if err != nil {
-		return nil, fmt.Errorf("list the clusters of the fleet: %w", err)
+		return nil, true, fmt.Errorf("list the clusters of the fleet: %w", err)
 	}
-	members := make([]*contract.FleetCluster, len(objects))
+	members = make([]*contract.FleetCluster, len(objects))
 	for i := range objects {
 		if members[i], err = contract.FleetClusterOf(&objects[i]); err != nil {
-			return nil, err
+			return nil, true, err
 		}
 	}
 	slices.SortFunc(members, func(a, b *contract.FleetCluster) int { return natural.Compare(a.Name, b.Name) })
-	return members, nil
+	return members, true, nil
 }
 
-// readAll reads the clusters of a fleet; the error is that none could be.
-func (s *seen) readAll(ctx context.Context, hub *kube.Client, members []*contract.FleetCluster) error {
+// readAll reads the clusters of a fleet; timeout is what the user gives each request, 0 for as long as any.
+func (s *seen) readAll(ctx context.Context, hub *kube.Client, members []*contract.FleetCluster, timeout time.Duration) {
 	all, errs := make([]cluster, len(members)), make([]error, len(members))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for i, m := range members {
 		group.Go(func() error {
-			all[i], errs[i] = readMember(ctx, hub, m)
+			all[i], errs[i] = readMember(ctx, hub, m, timeout)
 			return nil
 		})
 	}
@@ -134,14 +141,18 @@ func (s *seen) readAll(ctx context.Context, hub *kube.Client, members []*contrac
 		}
 		s.clusters = append(s.clusters, all[i])
 	}
-	if len(s.clusters) == 0 {
-		return errors.Join(errs...)
+}
+
+// nothing is the error of an answer that would be empty because nothing of the fleet could be read.
+func (s *seen) nothing() error {
+	if s.fleet && len(s.clusters) == 0 {
+		return errors.New("the fleet has no cluster that could be read")
 	}
 	return nil
 }
 
 // readMember reads a cluster of a fleet, as the hub reaches it.
-func readMember(ctx context.Context, hub *kube.Client, m *contract.FleetCluster) (c cluster, err error) {
+func readMember(ctx context.Context, hub *kube.Client, m *contract.FleetCluster, timeout time.Duration) (c cluster, err error) {
 	var config *rest.Config
 	var client *kube.Client
 	if !m.Reached() {
@@ -154,12 +165,13 @@ func readMember(ctx context.Context, hub *kube.Client, m *contract.FleetCluster)
 		config, err = fleet.Access(ctx, hub, m)
 	}
 	if err == nil {
+		config.Timeout = timeout
 		client, err = kube.New(config)
 	}
 	if err == nil {
 		c, err = readCluster(ctx, client)
 	}
-	c.name = m.Name
+	c.name, c.member = m.Name, m
 	if err != nil {
 		return c, fmt.Errorf("cluster %s is not in the answer: %w", m.Name, err)
 	}
@@ -198,8 +210,16 @@ func (s *seen) gangs() (all []explain.Answer) {
 	for _, c := range s.clusters {
 		all = append(all, c.of(explain.Gangs(c.snapshot, c.around))...)
 	}
-	for _, u := range s.unsent {
-		all = append(all, u.Answer())
+	for _, job := range s.jobs {
+		sent := job.Clusters()
+		if len(sent) == 0 {
+			all = append(all, job.Answer())
+		}
+		for _, name := range sent {
+			if !s.reads(name) {
+				all = append(all, job.AnswerIn(name, false))
+			}
+		}
 	}
 	explain.Sort(all)
 	return all
@@ -207,20 +227,43 @@ func (s *seen) gangs() (all []explain.Answer) {
 
 // find answers for what a name stands for, in all clusters.
 func (s *seen) find(about target) (answers []explain.Answer) {
-	snapshots := map[string]*clusterstate.Snapshot{}
 	for _, c := range s.clusters {
-		snapshots[c.name] = c.snapshot
 		answers = append(answers, c.of(explain.Find(c.snapshot, c.around, about.namespace, about.name))...)
 	}
-	for _, u := range s.unsent {
-		if !u.Is(about.namespace, about.name) {
+	for _, job := range s.jobs {
+		if !job.Is(about.namespace, about.name) {
 			continue
 		}
-		answer := u.Answer()
-		answer.Fixes = u.Fixes(snapshots)
-		answers = append(answers, answer)
+		sent := job.Clusters()
+		if len(sent) == 0 {
+			answer := job.Answer()
+			answer.Fixes = s.fixes(job)
+			answers = append(answers, answer)
+		}
+		for _, name := range sent {
+			if !slices.ContainsFunc(answers, func(a explain.Answer) bool { return a.Cluster == name }) {
+				answers = append(answers, job.AnswerIn(name, s.reads(name)))
+			}
+		}
 	}
 	return answers
+}
+
+// fixes are changes of clusters of which each makes a job of the hub fit there, none where it fits in one as it is.
+func (s *seen) fixes(job explain.HubJob) (all []explain.Fix) {
+	for _, c := range s.clusters {
+		found, fits := job.FixesIn(c.member, c.snapshot)
+		if fits {
+			return nil
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+// reads reports whether a cluster of the fleet is in the answer.
+func (s *seen) reads(name string) bool {
+	return slices.ContainsFunc(s.clusters, func(c cluster) bool { return c.name == name })
 }
 
 // of says of answers that they are about the cluster.

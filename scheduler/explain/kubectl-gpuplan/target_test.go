@@ -110,3 +110,17 @@ func TestAnswersOfAFleet(t *testing.T) {
 	assert.EqualError(t, a.gpus(here, nil), which)
 	assert.EqualError(t, a.without(here, []string{"n"}), which)
 }
+
+// A fleet of which no cluster could be read is not one in which nothing runs.
+func TestAFleetThatCouldNotBeRead(t *testing.T) {
+	here := &seen{namespace: "default", fleet: true, unread: []string{"cluster member-1 is not in the answer: it is away"}}
+	for _, output := range []string{"text", "json"} {
+		a := asker{output: output}
+		require.EqualError(t, a.gangs(here, nil), "the fleet has no cluster that could be read")
+		require.EqualError(t, a.gpus(here, nil), "the fleet has no cluster that could be read")
+		require.EqualError(t, a.why(here, []string{"sweep"}),
+			`what could be read of the fleet has in namespace default no gang, job or pod "sweep" that asks for GPUs; see kubectl gpuplan gangs -A`)
+	}
+	assert.Equal(t, "the kubeconfig does not lead to the hub of a fleet", choices(nil, false))
+	assert.Equal(t, "the fleet has no clusters", choices(nil, true))
+}

@@ -1,0 +1,164 @@
+package explain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
+)
+
+// A job on a hub that is in no cluster says whom it waits for.
+func TestHubJob(t *testing.T) {
+	job := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": contract.KubeflowGroup + "/" + contract.KubeflowVersion, "kind": contract.PyTorchJobKind,
+		"metadata": map[string]any{"name": "a", "namespace": "ns"},
+		"spec": map[string]any{"pytorchReplicaSpecs": map[string]any{"Worker": map[string]any{
+			"replicas": int64(2), "template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": contract.PyTorchContainerName}}}},
+		}}},
+	}}
+	binding := func(held bool, conditions ...any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "a-pytorchjob", "namespace": "ns", "creationTimestamp": "2026-11-01T12:00:00Z"},
+			"spec":     map[string]any{"schedulerName": contract.FleetSchedulerName, "suspension": map[string]any{"scheduling": held}},
+			"status":   map[string]any{"conditions": conditions},
+		}}
+	}
+	unit := &contract.QueueUnit{}
+	unit.Status.Position, unit.Status.Message = 2, "1 of 1 jobs run"
+	unit.CreationTimestamp = metav1.Date(2026, 11, 1, 11, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		binding  *unstructured.Unstructured
+		unit     *contract.QueueUnit
+		state    State
+		headline string
+		since    string
+	}{
+		"no policy": {nil, nil, Incomplete, "PyTorchJob ns/a has no pods that ask for GPUs: no policy of the hub sends it to a cluster.", ""},
+		"no place": {
+			binding(false, map[string]any{"type": contract.BindingScheduled, "status": "False", "reason": "NoClusterFit", "message": "x: no room; y: no room.", "lastTransitionTime": "2026-11-01T13:00:00Z"}),
+			nil, Waiting, "PyTorchJob ns/a is in no cluster of the fleet: x: no room; y: no room.", "13:00",
+		},
+		"nobody has looked": {binding(false), nil, Waiting, "PyTorchJob ns/a is in no cluster of the fleet: gpuplan-fleet-scheduler has said nothing of it yet.", "12:00"},
+		"in the queue":      {binding(true), unit, Queued, "PyTorchJob ns/a is held by the job queue: position 2 in queue root/x: 1 of 1 jobs run.", "11:00"},
+		"in no queue": {
+			binding(true), nil, Suspended,
+			"PyTorchJob ns/a has no pods: its policy holds it for a queue, and it is in none: give a leaf of the hub's quota tree its namespace.", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pods, err := trainingjob.Expected(job)
+			require.NoError(t, err)
+			j := HubJob{heldJob: heldJob{kind: contract.PyTorchJobKind, namespace: "ns", name: "a", object: job, unit: test.unit, queue: "root/x"}, binding: test.binding, pods: pods}
+			a := j.Answer()
+			assert.Equal(t, test.state, a.State)
+			assert.Equal(t, test.headline, a.headline())
+			assert.Equal(t, 2, a.Needed)
+			since := ""
+			if !a.Since.IsZero() {
+				since = a.Since.UTC().Format("15:04")
+			}
+			assert.Equal(t, test.since, since)
+			assert.Empty(t, j.Clusters())
+			assert.True(t, j.Is("ns", "a"))
+		})
+	}
+}
+
+// hubJob is a Job on a hub of one pod that asks for so many GPUs, and goes by a policy to the cluster east.
+func hubJob(t *testing.T, gpus string, spec, status map[string]any) HubJob {
+	t.Helper()
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{"name": "a", "namespace": "ns"},
+		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
+			"name": "c", "resources": map[string]any{"limits": map[string]any{contract.ResourceTopologyGPU: gpus}},
+		}}}}},
+	}}
+	pods, err := trainingjob.Expected(object)
+	require.NoError(t, err)
+	return HubJob{
+		heldJob: heldJob{kind: "Job", namespace: "ns", name: "a", object: object}, pods: pods,
+		binding: &unstructured.Unstructured{Object: map[string]any{"spec": spec, "status": status}},
+	}
+}
+
+// A job that the hub has sent to a cluster which says nothing of it is not a job that there is not.
+func TestHubJobInACluster(t *testing.T) {
+	j := hubJob(t, "1", map[string]any{"clusters": []any{map[string]any{"name": "east"}, map[string]any{"name": "west"}}}, map[string]any{"aggregatedStatus": []any{
+		map[string]any{"clusterName": "west", "appliedMessage": "jobs is forbidden: no"}, map[string]any{"clusterName": "east", "applied": true},
+	}})
+	assert.Equal(t, []string{"east", "west"}, j.Clusters())
+	for want, a := range map[string]Answer{
+		"Job ns/a is not in the answer: the hub has sent it to east, which could not be read.":              j.AnswerIn("east", false),
+		"Job ns/a has no pods that ask for GPUs: the hub has sent it to east, which has no pods of it yet.": j.AnswerIn("east", true),
+		"Job ns/a has no pods that ask for GPUs: west does not take it: jobs is forbidden: no.":             j.AnswerIn("west", true),
+	} {
+		assert.Equal(t, want, a.headline())
+		assert.Equal(t, 1, a.Needed)
+	}
+	assert.Equal(t, "west", j.AnswerIn("west", true).Cluster)
+	deleted := metav1.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	j.object.SetDeletionTimestamp(&deleted)
+	assert.Equal(t, "Job ns/a has no pods that ask for GPUs: it is being deleted.", j.Answer().headline())
+}
+
+// Without the right to see the queue nobody is told that the job is in none.
+func TestHubJobInAQueueThatMayNotBeListed(t *testing.T) {
+	j := hubJob(t, "1", map[string]any{"suspension": map[string]any{"scheduling": true}}, nil)
+	j.unlisted = true
+	assert.Equal(t, "Job ns/a is held by the job queue: where it is in line could not be looked at: you may not list queueunits on the hub.", j.Answer().headline())
+}
+
+// Only a change of a cluster that the job may go to makes it fit.
+func TestFixesOfAHubJob(t *testing.T) {
+	cluster := func(name string) *contract.FleetCluster {
+		object := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "status": map[string]any{
+			"conditions":     []any{map[string]any{"type": "Ready", "status": "True"}},
+			"apiEnablements": []any{map[string]any{"groupVersion": "batch/v1", "resources": []any{map[string]any{"kind": "Job"}}}},
+		}}}
+		c, err := contract.FleetClusterOf(object)
+		require.NoError(t, err)
+		return c
+	}
+	cache := clustercache.New()
+	offers := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("80"), corev1.ResourceMemory: resource.MustParse("300Gi"), corev1.ResourcePods: resource.MustParse("110"), contract.ResourceTopologyGPU: resource.MustParse("8")}
+	_, err := cache.SetNode(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "v100-1", Labels: map[string]string{
+			contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100", contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge", corev1.LabelHostname: "v100-1",
+		}},
+		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},
+	})
+	require.NoError(t, err)
+	snapshot := cache.Snapshot()
+	toEast := map[string]any{"placement": map[string]any{"clusterAffinity": map[string]any{"clusterNames": []any{"east"}}}}
+
+	list, fits := hubJob(t, "9", toEast, nil).FixesIn(cluster("east"), snapshot)
+	assert.False(t, fits)
+	require.NotEmpty(t, list)
+	assert.Equal(t, "east", list[0].Cluster)
+	assert.Contains(t, list[0].Text, " in east")
+	list, fits = hubJob(t, "9", toEast, nil).FixesIn(cluster("west"), snapshot)
+	assert.Empty(t, list)
+	assert.False(t, fits)
+	_, fits = hubJob(t, "1", toEast, nil).FixesIn(cluster("east"), snapshot)
+	assert.True(t, fits)
+	_, fits = hubJob(t, "1", toEast, nil).FixesIn(cluster("west"), snapshot)
+	assert.False(t, fits, "there is room where it may not go")
+}
+
+// A job may say that it has any number of pods: whoever asks does not make them all.
+func TestHubJobOfManyPods(t *testing.T) {
+	j := hubJob(t, "1", nil, nil)
+	require.NoError(t, unstructured.SetNestedField(j.object.Object, int64(1<<30), "spec", "parallelism"))
+	list, fits := j.fixes(clustercache.New().Snapshot())
+	assert.Empty(t, list)
+	assert.False(t, fits)
+}

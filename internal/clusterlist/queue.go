@@ -10,9 +10,10 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
-// Kinds of the job queue, which a cluster may not serve.
+// Kinds of the job queue and of reservations, which a cluster may not serve.
 var (
 	queueKind     = schema.GroupVersionKind{Group: contract.QueueGroup, Version: contract.QueueVersion, Kind: contract.QueueKind}
+	grantKind     = schema.GroupVersionKind{Group: contract.GangReservationGroup, Version: contract.GangReservationVersion, Kind: contract.GangReservationKind}
 	queueUnitKind = schema.GroupVersionKind{Group: contract.QueueGroup, Version: contract.QueueVersion, Kind: contract.QueueUnitKind}
 )
 
@@ -25,6 +26,11 @@ func Queues(ctx context.Context, client *kube.Client) ([]contract.Queue, error) 
 // where the kind is not served.
 func QueueUnits(ctx context.Context, client *kube.Client, namespace string) ([]contract.QueueUnit, error) {
 	return decoded[contract.QueueUnit](ctx, client, queueUnitKind, namespace)
+}
+
+// GangReservations lists the places that are kept for gangs to come; none where the kind is not served.
+func GangReservations(ctx context.Context, client *kube.Client) ([]contract.GangReservation, error) {
+	return decoded[contract.GangReservation](ctx, client, grantKind, "")
 }
 
 // decoded lists the objects of a kind, without those that another queue has written in a form of its own.

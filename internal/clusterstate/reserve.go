@@ -1,11 +1,14 @@
 package clusterstate
 
 import (
+	"slices"
 	"time"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/backfill"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 )
 
 // ReserveBlocked reserves places in the view, as the scheduler does ([backfill.ReserveBlocked]),
@@ -27,4 +30,25 @@ func (s *Snapshot) ReserveBlocked(now time.Time, after time.Duration, gangOf fun
 		}
 	}
 	backfill.ReserveBlocked(s.View, blocked)
+}
+
+// ReserveGranted reserves the places in the view that the scheduler has granted to gangs that are still to come, as it says itself. It is
+// for a cluster that was listed, as [Snapshot.ReserveBlocked] is.
+func (s *Snapshot) ReserveGranted(gangs ToCome, granted []contract.GrantedGang) {
+	for _, gang := range gangs {
+		at := slices.IndexFunc(granted, func(g contract.GrantedGang) bool { return g.Name == gang.Key })
+		if _, there := s.Gang(gang.Key); there || at < 0 {
+			continue
+		}
+		members := slices.Clone(gang.Members)
+		inventory.MarkGated(members)
+		state, ok := inventory.StateOf(members, s.podGroups[gang.Key], s.tree, s.bar, s.gpusOf)
+		if !ok {
+			continue
+		}
+		state.Gang.Planned = inventory.PlannedMembers(granted[at].Nodes)
+		if place := planner.Plan(s.View, state.Gang).Placement; place != nil {
+			s.View.AddReservation(placement.Reservation{Gang: state.Gang, Placement: *place, Granted: true})
+		}
+	}
 }

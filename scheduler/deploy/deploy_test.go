@@ -199,6 +199,7 @@ var granted = map[string][]string{
 		"jobset.x-k8s.io/jobsets: list",
 		"trainer.kubeflow.org/trainjobs: list",
 		"gpuplan.dev/gpunodes: list",
+		"gpuplan.dev/gangreservations: list",
 		"scheduling.sigs.k8s.io/elasticquotatrees: list",
 		"scheduling.x-k8s.io/podgroups: list",
 		"scheduling.x-k8s.io/queueunits: list",

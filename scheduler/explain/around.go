@@ -41,6 +41,8 @@ type Around struct {
 	open     []openJob
 	warnings []corev1.Event
 	warned   bool
+	// granted are the places that are kept for gangs to come.
+	granted []contract.GangReservation
 	// scheduler is whether ours was found to run.
 	scheduler presence
 	// read is when all this was looked at.
@@ -122,10 +124,23 @@ func (a *Around) FindScheduler(ctx context.Context, client *kube.Client) error {
 	return nil
 }
 
+// FindGrants looks which places the scheduler keeps for gangs that are still to come: for all who ask but itself.
+func (a *Around) FindGrants(ctx context.Context, client *kube.Client) (err error) {
+	a.granted, err = clusterlist.GangReservations(ctx, client)
+	readable(&err)
+	return err
+}
+
 // Reserve reserves places, as the scheduler does, in a cluster that was listed
-// ([clusterstate.Snapshot.ReserveBlocked]), for the gangs that have waited so long, and that nothing
-// around them keeps from starting.
+// ([clusterstate.Snapshot.ReserveGranted], [clusterstate.Snapshot.ReserveBlocked]): for gangs that are still to come and were promised
+// one, and for those that have waited so long, and that nothing around them keeps from starting.
 func (a *Around) Reserve(snapshot *clusterstate.Snapshot, after time.Duration) {
+	for _, r := range a.granted {
+		pods, err := trainingjob.Expected(&unstructured.Unstructured{Object: r.Spec.Job})
+		if kept := r.Status.Phase == contract.PhaseReserved && r.Status.Expires != nil && a.read.Before(r.Status.Expires.Time); kept && err == nil {
+			snapshot.ReserveGranted(clusterstate.NewToCome(pods), r.Status.Gangs)
+		}
+	}
 	snapshot.ReserveBlocked(a.read, after, func(state inventory.GangState) (placement.Gang, bool) {
 		return a.confine(snapshot, state), len(a.rejections(state)) == 0
 	})

@@ -117,6 +117,21 @@ func TestHubJobInAQueueThatMayNotBeListed(t *testing.T) {
 	assert.Equal(t, "Job ns/a is held by the job queue: where it is in line could not be looked at: you may not list queueunits on the hub.", j.Answer().headline())
 }
 
+// oneNode is a cluster of a node with eight GPUs.
+func oneNode(t *testing.T) *clustercache.Cache {
+	t.Helper()
+	cache := clustercache.New()
+	offers := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("80"), corev1.ResourceMemory: resource.MustParse("300Gi"), corev1.ResourcePods: resource.MustParse("110"), contract.ResourceTopologyGPU: resource.MustParse("8")}
+	_, err := cache.SetNode(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "v100-1", Labels: map[string]string{
+			contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100", contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge", corev1.LabelHostname: "v100-1",
+		}},
+		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},
+	})
+	require.NoError(t, err)
+	return cache
+}
+
 // Only a change of a cluster that the job may go to makes it fit.
 func TestFixesOfAHubJob(t *testing.T) {
 	cluster := func(name string) *contract.FleetCluster {
@@ -128,15 +143,7 @@ func TestFixesOfAHubJob(t *testing.T) {
 		require.NoError(t, err)
 		return c
 	}
-	cache := clustercache.New()
-	offers := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("80"), corev1.ResourceMemory: resource.MustParse("300Gi"), corev1.ResourcePods: resource.MustParse("110"), contract.ResourceTopologyGPU: resource.MustParse("8")}
-	_, err := cache.SetNode(&corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "v100-1", Labels: map[string]string{
-			contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100", contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge", corev1.LabelHostname: "v100-1",
-		}},
-		Status: corev1.NodeStatus{Capacity: offers, Allocatable: offers},
-	})
-	require.NoError(t, err)
+	cache := oneNode(t)
 	snapshot := cache.Snapshot()
 	toEast := map[string]any{"placement": map[string]any{"clusterAffinity": map[string]any{"clusterNames": []any{"east"}}}}
 
@@ -161,4 +168,33 @@ func TestHubJobOfManyPods(t *testing.T) {
 	list, fits := j.fixes(clustercache.New().Snapshot())
 	assert.Empty(t, list)
 	assert.False(t, fits)
+}
+
+// A place that is kept for a gang which is still to come is nobody else's, until the promise ends.
+func TestGrantedPlaces(t *testing.T) {
+	promised := hubJob(t, "4", nil, nil)
+	promised.object.SetName("b")
+	require.NoError(t, unstructured.SetNestedStringMap(promised.object.Object, map[string]string{contract.TopologyGroupLabel: "b", contract.TopologyReplicasLabel: "1"}, "spec", "template", "metadata", "labels"))
+	expires := metav1.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	around := Around{granted: []contract.GangReservation{{Spec: contract.GangReservationSpec{Job: promised.object.Object}, Status: contract.GangReservationStatus{
+		Phase: contract.PhaseReserved, Expires: &expires,
+		Gangs: []contract.GrantedGang{{Name: "ns/b", Nodes: []contract.PlannedNode{{Node: "v100-1", Members: map[string][]int{"b-0": {0, 1, 2, 3}}}}}},
+	}}}}
+	for name, test := range map[string]struct {
+		after time.Duration
+		gpus  string
+		fits  bool
+	}{
+		"beside it":       {-time.Second, "4", true},
+		"in its place":    {-time.Second, "5", false},
+		"once it expires": {time.Second, "5", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			snapshot := oneNode(t).Snapshot()
+			around.read = expires.Add(test.after)
+			around.Reserve(snapshot, -1)
+			list, fits := hubJob(t, test.gpus, nil, nil).fixes(snapshot)
+			assert.Equal(t, test.fits, fits, list)
+		})
+	}
 }

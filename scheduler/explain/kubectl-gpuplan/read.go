@@ -189,6 +189,9 @@ func readCluster(ctx context.Context, client *kube.Client) (c cluster, err error
 	if err = c.around.FindScheduler(ctx, client); err != nil {
 		return c, err
 	}
+	if err = c.around.FindGrants(ctx, client); err != nil {
+		return c, err
+	}
 	after, err := clusterlist.ReserveAfter(ctx, client)
 	if err != nil {
 		return c, err

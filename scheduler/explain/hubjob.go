@@ -154,6 +154,11 @@ func (j HubJob) AnswerIn(cluster string, read bool) Answer {
 	return j.about(a)
 }
 
+// MissingIn reports whether a cluster does not take the job, and has no pods of it.
+func (j HubJob) MissingIn(cluster string, snapshot *clusterstate.Snapshot) bool {
+	return j.refusedBy(cluster) != "" && len(snapshot.Find(j.namespace, j.name)) == 0
+}
+
 // refusedBy is why the hub could not make the job in a cluster, "" where it could or has not tried.
 func (j HubJob) refusedBy(cluster string) string {
 	told, _, _ := unstructured.NestedSlice(j.binding.Object, "status", "aggregatedStatus")

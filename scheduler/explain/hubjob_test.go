@@ -105,6 +105,8 @@ func TestHubJobInACluster(t *testing.T) {
 		assert.Equal(t, 1, a.Needed)
 	}
 	assert.Equal(t, "west", j.AnswerIn("west", true).Cluster)
+	assert.True(t, j.MissingIn("west", clustercache.New().Snapshot()))
+	assert.False(t, j.MissingIn("east", clustercache.New().Snapshot()), "it was applied there")
 	deleted := metav1.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	j.object.SetDeletionTimestamp(&deleted)
 	assert.Equal(t, "Job ns/a has no pods that ask for GPUs: it is being deleted.", j.Answer().headline())

@@ -219,8 +219,9 @@ func (s *seen) gangs() (all []explain.Answer) {
 			all = append(all, job.Answer())
 		}
 		for _, name := range sent {
-			if !s.reads(name) {
-				all = append(all, job.AnswerIn(name, false))
+			at := slices.IndexFunc(s.clusters, func(c cluster) bool { return c.name == name })
+			if at < 0 || job.MissingIn(name, s.clusters[at].snapshot) {
+				all = append(all, job.AnswerIn(name, at >= 0))
 			}
 		}
 	}

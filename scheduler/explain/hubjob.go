@@ -233,6 +233,7 @@ func (j HubJob) barred(cluster *contract.FleetCluster) bool {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(placement, &rules); err != nil {
 		return true
 	}
-	_, why := rules.Bars(cluster, j.object.GroupVersionKind())
+	of, _, _ := unstructured.NestedStringMap(j.binding.Object, "spec", "resource")
+	_, why := rules.Bars(cluster, schema.FromAPIVersionAndKind(of["apiVersion"], of["kind"])) // the version that the cluster is to serve
 	return why != ""
 }

@@ -84,6 +84,10 @@ func hubJob(t *testing.T, gpus string, spec, status map[string]any) HubJob {
 	}}
 	pods, err := trainingjob.Expected(object)
 	require.NoError(t, err)
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	spec["resource"] = map[string]any{"apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": "a"}
 	return HubJob{
 		heldJob: heldJob{kind: "Job", namespace: "ns", name: "a", object: object}, pods: pods,
 		binding: &unstructured.Unstructured{Object: map[string]any{"spec": spec, "status": status}},
@@ -157,6 +161,10 @@ func TestFixesOfAHubJob(t *testing.T) {
 	list, fits = hubJob(t, "9", toEast, nil).FixesIn(cluster("west"), snapshot)
 	assert.Empty(t, list)
 	assert.False(t, fits)
+	older := hubJob(t, "9", toEast, nil)
+	older.object.SetAPIVersion("batch/v2") // as the hub shows it
+	list, _ = older.FixesIn(cluster("east"), snapshot)
+	assert.NotEmpty(t, list)
 	_, fits = hubJob(t, "1", toEast, nil).FixesIn(cluster("east"), snapshot)
 	assert.True(t, fits)
 	_, fits = hubJob(t, "1", toEast, nil).FixesIn(cluster("west"), snapshot)

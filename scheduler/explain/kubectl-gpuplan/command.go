@@ -24,8 +24,10 @@ type asker struct {
 	overrides clientcmd.ConfigOverrides
 	// member is the cluster of a fleet that is asked, "" for all.
 	member string
-	output string
-	all    bool
+	// timeout is what the user gives each request, 0 for as long as any.
+	timeout time.Duration
+	output  string
+	all     bool
 }
 
 func command(out io.Writer) *cobra.Command {
@@ -54,6 +56,10 @@ with the hub's access to them.`,
 	names.ContextOverrideFlags.Namespace.ShortName = "n"
 	clientcmd.BindOverrideFlags(&a.overrides, flags, names)
 	flags.StringVar(&a.member, "member", "", "The cluster of the fleet to ask, where the kubeconfig leads to a hub; all without")
+
+	if err := root.RegisterFlagCompletionFunc("member", a.completeMember); err != nil {
+		panic(err) // the flag is defined above
+	}
 
 	why := a.subcommand("why NAME", "Say why a gang waits, or where it runs", a.why, "text", "json")
 	why.Long = "Say why a gang waits: what it asks for, how many members fit where and what stops\nthe next one, what would make it fit, and the most that fits now.\nNAME is a gang, a job or a pod: of another namespace as NAMESPACE/NAME, as gangs lists\nthem. A kind before it, as in pod/NAME, is left aside."

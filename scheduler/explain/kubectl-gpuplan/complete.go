@@ -29,10 +29,28 @@ func (a *asker) complete(most int, suggest suggestion) cobra.CompletionFunc {
 // gangNames are the gangs by the names under which a user of a namespace asks about them.
 func gangNames(seen *seen) []string {
 	var names []string
-	for _, gang := range seen.gangs() {
-		names = append(names, strings.TrimPrefix(gang.Gang, seen.namespace+"/"))
+	for _, gang := range seen.gangs() { // one name may be in several clusters, and states
+		if name := strings.TrimPrefix(gang.Gang, seen.namespace+"/"); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
-	return slices.Compact(names)
+	return names
+}
+
+// completeMember suggests the clusters of the fleet, and none when they cannot be read.
+func (a *asker) completeMember(c *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	client, _, err := a.access()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	members, _, err := membersOf(c.Context(), client)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	for _, m := range members {
+		names = append(names, m.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func nodeNames(seen *seen) []string {

@@ -33,12 +33,17 @@ func TestCompletionIsKubectls(t *testing.T) {
 	out.Reset()
 	require.NoError(t, run(t, &out, "__complete", "map", "-o", ""))
 	assert.Equal(t, "table\nsvg\njson\n:4\n", out.String())
+	out.Reset()
+	require.NoError(t, run(t, &out, "__complete", "map", "--member", ""))
+	assert.Equal(t, ":1\n", out.String(), "clusters, which cannot be read here, and no files")
 }
 
 // Gangs of other namespaces are suggested by the names that stand for them from here.
 func TestSuggestedGangs(t *testing.T) {
 	snapshot := twoSweeps(t)
 	assert.Equal(t, []string{"sweep", "research/sweep"}, gangNames(&seen{namespace: "default", clusters: []cluster{{snapshot: snapshot}}}))
+	inTwo := &seen{namespace: "default", fleet: true, clusters: []cluster{{name: "a", snapshot: snapshot}, {name: "b", snapshot: snapshot}}}
+	assert.Equal(t, []string{"sweep", "research/sweep"}, gangNames(inTwo))
 	assert.Equal(t, []string{"default/sweep", "sweep"}, gangNames(&seen{namespace: "research", clusters: []cluster{{snapshot: snapshot}}}))
 }
 

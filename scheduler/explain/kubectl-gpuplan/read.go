@@ -46,18 +46,25 @@ type seen struct {
 	unread []string
 }
 
-// read reads what the kubeconfig leads to: a cluster, or the clusters of a fleet.
-func (a *asker) read(ctx context.Context) (*seen, error) {
+// access is what the kubeconfig leads to, and the namespace that the user works in.
+func (a *asker) access() (client *kube.Client, namespace string, err error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules, &a.overrides)
-	namespace, _, err := loader.Namespace()
+	namespace, _, err = loader.Namespace()
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	client, err := kube.New(config)
+	a.timeout = config.Timeout
+	client, err = kube.New(config)
+	return client, namespace, err
+}
+
+// read reads what the kubeconfig leads to: a cluster, or the clusters of a fleet.
+func (a *asker) read(ctx context.Context) (*seen, error) {
+	client, namespace, err := a.access()
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +78,7 @@ func (a *asker) read(ctx context.Context) (*seen, error) {
 		if s.jobs, s.unread, err = explain.ListHubJobs(ctx, client); err != nil {
 			return nil, err
 		}
-		s.readAll(ctx, client, members, config.Timeout)
+		s.readAll(ctx, client, members, a.timeout)
 		return s, nil
 	case a.member == "":
 		c, err := readCluster(ctx, client)
@@ -82,7 +89,7 @@ func (a *asker) read(ctx context.Context) (*seen, error) {
 	if at < 0 {
 		return nil, fmt.Errorf("--member is %q: %s", a.member, choices(members, hub))
 	}
-	c, err := readMember(ctx, client, members[at], config.Timeout)
+	c, err := readMember(ctx, client, members[at], a.timeout)
 	s.fleet, s.clusters = false, []cluster{c}
 	return s, err
 }

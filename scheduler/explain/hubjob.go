@@ -207,7 +207,7 @@ func (j HubJob) why() (text string, since time.Time) {
 // FixesIn are changes of a cluster of which each makes the job fit there, were it not held, none where it may not go there at all;
 // fits means that it does without one.
 func (j HubJob) FixesIn(cluster *contract.FleetCluster, snapshot *clusterstate.Snapshot) (list []Fix, fits bool) {
-	if j.barred(cluster) {
+	if j.object.GetDeletionTimestamp() != nil || j.barred(cluster) {
 		return nil, false
 	}
 	for _, key := range clusterstate.NewToCome(j.pods).Keys() {

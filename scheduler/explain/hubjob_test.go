@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,8 @@ func TestHubJobInACluster(t *testing.T) {
 	deleted := metav1.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	j.object.SetDeletionTimestamp(&deleted)
 	assert.Equal(t, "Job ns/a has no pods that ask for GPUs: it is being deleted.", j.Answer().headline())
+	list, _ := j.FixesIn(nil, oneNode(t).Snapshot())
+	assert.Empty(t, list)
 }
 
 // Without the right to see the queue nobody is told that the job is in none.
@@ -165,6 +168,13 @@ func TestFixesOfAHubJob(t *testing.T) {
 	older.object.SetAPIVersion("batch/v2") // as the hub shows it
 	list, _ = older.FixesIn(cluster("east"), snapshot)
 	assert.NotEmpty(t, list)
+	nobodys := hubJob(t, "9", nil, nil)
+	nobodys.binding = nil
+	answer := nobodys.Answer()
+	answer.Fixes, _ = nobodys.FixesIn(cluster("west"), snapshot)
+	var out strings.Builder
+	require.NoError(t, answer.WriteFixes(&out))
+	assert.Contains(t, out.String(), "Once a policy sends it, it would fit with any one of these, each of them planned")
 	_, fits = hubJob(t, "1", toEast, nil).FixesIn(cluster("east"), snapshot)
 	assert.True(t, fits)
 	_, fits = hubJob(t, "1", toEast, nil).FixesIn(cluster("west"), snapshot)

@@ -275,8 +275,8 @@ func (l Limit) text() string {
 
 func (a Answer) fixes(p *page) {
 	what, list := "It would fit", a.Fixes
-	if a.onHub && a.State == Queued {
-		what = "Once the queue lets it go, it would fit"
+	if first := map[State]string{Queued: "the queue lets it go", Suspended: "a queue lets it go", Incomplete: "a policy sends it"}[a.State]; a.onHub && first != "" {
+		what = "Once " + first + ", it would fit"
 	}
 	if a.Late != nil && len(list) == 0 {
 		what, list = "Its "+strings.Join(a.Late.Members, ", ")+" would start", a.Late.Fixes

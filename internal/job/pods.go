@@ -46,20 +46,20 @@ func Expected(obj *unstructured.Unstructured) ([]*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pods []*corev1.Pod
+	total := 0
 	for _, role := range roles {
-		if role.Count > MaxReplicas-len(pods) {
+		if role.Count > MaxReplicas-total {
 			return nil, fmt.Errorf("the job has more than %d replicas", MaxReplicas)
 		}
-		for i := range role.Count {
-			pod := role.Pod(i)
-			if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName {
-				pod.Spec.SchedulerName = contract.SchedulerName
-			}
-			pods = append(pods, pod)
+		total += max(role.Count, 0)
+	}
+	pods, err := Pods(obj)
+	for _, pod := range pods {
+		if pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName {
+			pod.Spec.SchedulerName = contract.SchedulerName
 		}
 	}
-	return pods, nil
+	return pods, err
 }
 
 // ReplicaSpec is one role of a job: its pods differ in their names and labels alone.

@@ -214,6 +214,9 @@ func (j HubJob) FixesIn(cluster *contract.FleetCluster, snapshot *clusterstate.S
 		if _, there := snapshot.Gang(key); there {
 			return nil, false // someone else's of that name
 		}
+		if kept := snapshot.View.ReservationOf(key); kept != nil && kept.Granted {
+			return nil, true // the place that is kept is the job's own
+		}
 	}
 	list, fits = j.fixes(snapshot)
 	for i := range list {

@@ -215,6 +215,32 @@ func TestGrantedPlaces(t *testing.T) {
 			around.Reserve(snapshot, -1)
 			list, fits := hubJob(t, test.gpus, nil, nil).fixes(snapshot)
 			assert.Equal(t, test.fits, fits, list)
+			own := hubJob(t, "8", nil, nil)
+			own.binding = nil
+			own.pods, _ = trainingjob.Expected(promised.object)
+			_, fits = own.FixesIn(nil, snapshot)
+			assert.True(t, fits)
 		})
 	}
+}
+
+// Where a gang of the same name is, which is someone else's, no change makes room for the job.
+func TestFixesWhereTheGangIsAlready(t *testing.T) {
+	j := hubJob(t, "9", nil, nil)
+	j.binding = nil
+	require.NoError(t, unstructured.SetNestedStringMap(j.object.Object, map[string]string{contract.TopologyGroupLabel: "b", contract.TopologyReplicasLabel: "1"}, "spec", "template", "metadata", "labels"))
+	var err error
+	j.pods, err = trainingjob.Expected(j.object)
+	require.NoError(t, err)
+	west := &contract.FleetCluster{}
+	west.Name = "west"
+	cache := oneNode(t)
+	list, _ := j.FixesIn(west, cache.Snapshot())
+	assert.NotEmpty(t, list)
+	other := j.pods[0].DeepCopy()
+	other.UID = "other"
+	cache.SetPod(other)
+	list, fits := j.FixesIn(west, cache.Snapshot())
+	assert.Empty(t, list)
+	assert.False(t, fits)
 }

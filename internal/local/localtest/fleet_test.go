@@ -99,17 +99,24 @@ func makePool(t *testing.T, i instance, cluster string) {
 }
 
 // fleetOfTwo is a hub with two member clusters, each with a pool of one node with eight V100.
-func fleetOfTwo(t *testing.T, options ...string) (i instance, hub *kube.Client, members map[string]*kube.Client) {
+func fleetOfTwo(t *testing.T) (i instance, hub *kube.Client, members map[string]*kube.Client) {
 	t.Helper()
 	i = newInstance(t)
-	needKarmada(t, i)
+	hub, members = i.fleetOfTwo()
+	return i, hub, members
+}
+
+// fleetOfTwo starts such a fleet, with options.
+func (i instance) fleetOfTwo(options ...string) (hub *kube.Client, members map[string]*kube.Client) {
+	i.t.Helper()
+	needKarmada(i.t, i)
 	i.must(append([]string{"up", "--members", "2"}, options...)...)
 	members = map[string]*kube.Client{}
 	for _, name := range []string{"member-1", "member-2"} {
-		makePool(t, i, name)
+		makePool(i.t, i, name)
 		members[name] = i.access(name)
 	}
-	return i, i.access("hub"), members
+	return i.access("hub"), members
 }
 
 // process is the number of a process by its name, 0 when there is none.

@@ -102,14 +102,14 @@ func (w *witness) set(cluster string, pod *corev1.Pod, bound bool) {
 // whole, no place is kept for anybody, and what is deleted is gone. Where make fleet-chaos has built a scheduler for it, the clocks of the
 // members' schedulers are wrong all the time, by ten minutes in both directions. The seed reproduces the faults, though not how long each step takes.
 func TestFleetChaos(t *testing.T) {
-	options, ahead := []string{"--audit"}, map[string]time.Duration{}
-	if programs := skewedPrograms(t); programs != "" {
-		options, ahead = append(options, "--programs", programs), clocks
+	i, ahead := newInstance(t), map[string]time.Duration{}
+	if programs := skewedPrograms(t, i.programs); programs != "" {
+		i.programs, ahead = programs, clocks
 	}
-	i, hub, members := fleetOfTwo(t, options...)
+	hub, members := i.fleetOfTwo("--audit")
 	w := newWitness(t, members)
 	create(t, hub, gangPolicy)
-	f := &faults{instance: i, options: options, hub: hub, random: rand.New(rand.NewPCG(*fleetSeed, 0)), links: map[string]*link{}, dirs: map[string]string{}}
+	f := &faults{instance: i, hub: hub, random: rand.New(rand.NewPCG(*fleetSeed, 0)), links: map[string]*link{}, dirs: map[string]string{}}
 	for name, client := range members {
 		f.links[name] = newLink(t, strings.TrimPrefix(client.Config.Host, "https://"))
 		f.dirs[name] = filepath.Join(i.dir, "clusters", name)
@@ -207,9 +207,9 @@ var clocks = map[string]time.Duration{"member-1": 10 * time.Minute, "member-2": 
 
 // skewedPrograms is a folder with all programs in which the schedulers of members have wrong clocks, "" where a scheduler that has one
 // was not built.
-func skewedPrograms(t *testing.T) string {
+func skewedPrograms(t *testing.T, programs string) string {
 	t.Helper()
-	programs, folder := newInstance(t).programs, t.TempDir()
+	folder := t.TempDir()
 	skewed := filepath.Join(programs, "skewed", contract.SchedulerName)
 	if _, err := os.Stat(skewed); err != nil {
 		t.Log("all clocks are right: make fleet-chaos builds a scheduler that has a wrong one")
@@ -234,10 +234,8 @@ func skewedPrograms(t *testing.T) string {
 // faults do harm to a fleet.
 type faults struct {
 	instance
-	// options are those with which the fleet was started.
-	options []string
-	hub     *kube.Client
-	random  *rand.Rand
+	hub    *kube.Client
+	random *rand.Rand
 	// links are those from the hub to each member cluster, and dirs their data directories.
 	links map[string]*link
 	dirs  map[string]string
@@ -297,7 +295,7 @@ func (f *faults) strikeHub() string {
 			}
 			return nil
 		})
-		f.must(append([]string{"up", "--members", "2"}, f.options...)...)
+		f.must("up", "--members", "2", "--audit")
 		f.lead()
 		return "the hub and its members are killed, and start again"
 	}

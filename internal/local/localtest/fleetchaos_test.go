@@ -364,23 +364,25 @@ func settled(t *testing.T, hub *kube.Client, members map[string]*kube.Client, th
 			free[cluster] -= there[name]
 		}
 	}
+	var wrong []error
 	for name, gpus := range there {
 		binding, err := hub.Dynamic.Resource(bindings).Namespace("default").Get(t.Context(), name+"-pytorchjob", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		clusters, _, err := unstructured.NestedSlice(binding.Object, "spec", "clusters")
+		conditions, _, _ := unstructured.NestedSlice(binding.Object, "status", "conditions")
 		switch sent := len(clusters) > 0; {
 		case err != nil:
 			return err
 		case sent && bound[name] != 3 || !sent && bound[name] != 0:
-			return fmt.Errorf("%s was sent: %t, and has %d pods", name, sent, bound[name])
+			wrong = append(wrong, fmt.Errorf("%s was sent to %v, and has %d pods: %v", name, clusters, bound[name], conditions))
 		case sent:
 		case slices.Max(slices.Collect(maps.Values(free))) >= 3*gpus:
-			return fmt.Errorf("%s waits, and needs %d of %v GPUs that are free", name, 3*gpus, free)
+			wrong = append(wrong, fmt.Errorf("%s waits, and needs %d of %v GPUs that are free: %v", name, 3*gpus, free, conditions))
 		}
 	}
-	return nil
+	return errors.Join(wrong...)
 }
 
 // A gang that fails in a cluster is taken from there, and goes to another one, whole, when nothing of it is in the first any more.

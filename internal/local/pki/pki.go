@@ -29,6 +29,8 @@ const (
 	certificateValidity = 365 * 24 * time.Hour
 	// renewBefore is how long before its end a certificate is recreated.
 	renewBefore = 30 * 24 * time.Hour
+	// backdated is by how much the clock of who is to take a certificate may be behind.
+	backdated = time.Hour
 )
 
 // Authority signs certificates and keeps them in a directory.
@@ -162,7 +164,7 @@ func (a *Authority) create() (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	authority, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "gpuplan-local"}, key)
+	authority, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "gpuplan-local", NotBefore: time.Now().Add(-backdated)}, key)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,7 +177,7 @@ func sign(pair Pair, template, parent *x509.Certificate, key, parentKey *ecdsa.P
 		return err
 	}
 	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-time.Hour)
+	template.NotBefore = time.Now().Add(-backdated)
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
 	if err != nil {
 		return err

@@ -121,3 +121,17 @@ func TestBrokenFilesAreNamed(t *testing.T) {
 	assert.ErrorContains(t, err, a.CAFile())
 	assert.ErrorContains(t, err, "delete it")
 }
+
+// A program whose clock is behind takes the certificates, too.
+func TestCertificatesForASlowClock(t *testing.T) {
+	a, err := Open(filepath.Join(t.TempDir(), "pki"))
+	require.NoError(t, err)
+	pair, err := tls.LoadX509KeyPair(serving(t, a).CertFile, serving(t, a).KeyFile)
+	require.NoError(t, err)
+	ca, err := os.ReadFile(a.CAFile())
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(ca))
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: time.Now().Add(-30 * time.Minute)})
+	require.NoError(t, err)
+}

@@ -188,18 +188,9 @@ var jobKinds = []struct {
 // listJobs lists the jobs that are suspended, with their place in the job queue, and the others that are
 // not finished.
 func listJobs(ctx context.Context, client *kube.Client, namespace string) (held []heldJob, open []openJob, err error) {
-	units := map[string]*contract.QueueUnit{}
-	list, err := clusterlist.QueueUnits(ctx, client, namespace)
-	if readable(&err); err != nil {
-		return nil, nil, err
-	}
-	queues, err := queuePaths(ctx, client)
+	queued, err := readQueue(ctx, client, namespace)
 	if err != nil {
 		return nil, nil, err
-	}
-	for i := range list {
-		ref := list[i].Spec.ConsumerRef
-		units[ref.Kind+" "+list[i].Namespace+"/"+ref.Name] = &list[i]
 	}
 	var parts []unstructured.Unstructured
 	for _, kind := range jobKinds {
@@ -213,11 +204,7 @@ func listJobs(ctx context.Context, client *kube.Client, namespace string) (held 
 			if trainingjob.PartOf(&job) != nil {
 				parts = append(parts, job)
 			} else if suspended || trainingjob.Alpha(&job) && trainingjob.Held(&job) {
-				unit := units[kind.kind+" "+job.GetNamespace()+"/"+job.GetName()]
-				queue := ""
-				if unit != nil {
-					queue = cmp.Or(queues[unit.Spec.Queue], unit.Spec.Queue)
-				}
+				unit, queue := queued.place(kind.kind, &job)
 				held = append(held, heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), unit: unit, queue: queue, object: described})
 			} else if of, ok := openJobOf(described, parts); ok { // Jobs and JobSets, of which some are parts, come first
 				if described != &job {
@@ -239,6 +226,37 @@ func setOf(job *unstructured.Unstructured, parts []unstructured.Unstructured) *u
 		return job
 	}
 	return &parts[at]
+}
+
+// queue is the job queue: its units, by what they are for, and the paths in the quota tree of its queues, by name.
+type queue struct {
+	units map[string]*contract.QueueUnit
+	paths map[string]string
+	// unlisted means that the user may not list the units.
+	unlisted bool
+}
+
+func readQueue(ctx context.Context, client *kube.Client, namespace string) (q queue, err error) {
+	list, err := clusterlist.QueueUnits(ctx, client, namespace)
+	q.unlisted = apierrors.IsForbidden(err)
+	if readable(&err); err != nil {
+		return q, err
+	}
+	q.units = map[string]*contract.QueueUnit{}
+	for i := range list {
+		ref := list[i].Spec.ConsumerRef
+		q.units[ref.Kind+" "+list[i].Namespace+"/"+ref.Name] = &list[i]
+	}
+	q.paths, err = queuePaths(ctx, client)
+	return q, err
+}
+
+// place is where an object stands in the queue, and the path of that, nil and "" for nowhere.
+func (q queue) place(kind string, object metav1.Object) (unit *contract.QueueUnit, path string) {
+	if unit = q.units[kind+" "+object.GetNamespace()+"/"+object.GetName()]; unit != nil {
+		path = cmp.Or(q.paths[unit.Spec.Queue], unit.Spec.Queue)
+	}
+	return unit, path
 }
 
 // queuePaths are the paths in the quota tree, by which users know them, of the queues by name.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -48,18 +47,7 @@ func ListHubJobs(ctx context.Context, hub *kube.Client) (all []HubJob, unread []
 		of, _, _ := unstructured.NestedStringMap(list[i].Object, "spec", "resource")
 		bindings[bindingKey(schema.FromAPIVersionAndKind(of["apiVersion"], of["kind"]), of["namespace"], of["name"])] = &list[i]
 	}
-	units := map[string]*contract.QueueUnit{}
-	queued, err := clusterlist.QueueUnits(ctx, hub, "")
-	unlisted := apierrors.IsForbidden(err)
-	if readable(&err); err != nil {
-		return nil, nil, err
-	}
-	for i := range queued {
-		if ref := queued[i].Spec.ConsumerRef; ref.Kind == contract.ResourceBindingKind {
-			units[queued[i].Namespace+"/"+ref.Name] = &queued[i]
-		}
-	}
-	queues, err := queuePaths(ctx, hub)
+	queued, err := readQueue(ctx, hub, "")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,7 +67,7 @@ func ListHubJobs(ctx context.Context, hub *kube.Client) (all []HubJob, unread []
 			return nil, nil, err
 		}
 		for _, job := range jobs {
-			j := HubJob{heldJob: heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), object: &job}, unlisted: unlisted}
+			j := HubJob{heldJob: heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), object: &job}, unlisted: queued.unlisted}
 			j.binding = bindings[bindingKey(job.GroupVersionKind(), j.namespace, j.name)]
 			if status, err := trainingjob.StatusOf(&job); err == nil && status.Finished() {
 				continue
@@ -89,10 +77,7 @@ func ListHubJobs(ctx context.Context, hub *kube.Client) (all []HubJob, unread []
 				continue
 			}
 			if j.binding != nil {
-				j.unit = units[j.binding.GetNamespace()+"/"+j.binding.GetName()]
-			}
-			if j.unit != nil {
-				j.queue = cmp.Or(queues[j.unit.Spec.Queue], j.unit.Spec.Queue)
+				j.unit, j.queue = queued.place(contract.ResourceBindingKind, j.binding)
 			}
 			all = append(all, j)
 		}

@@ -333,19 +333,7 @@ func TestFleetOfAnOlderMember(t *testing.T) {
 	kept := watchReservations(t, member)
 	create(t, hub, gangPolicy)
 	create(t, hub, gangOf("old", 2))
-	eventually(t, "the gang runs on the member", func() error {
-		pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=old"})
-		running := 0
-		for _, pod := range pods.Items {
-			if pod.Status.Phase == corev1.PodRunning {
-				running++
-			}
-		}
-		if err == nil && running != 3 {
-			err = fmt.Errorf("%d of 3 pods run", running)
-		}
-		return err
-	})
+	gangRuns(t, member, "old")
 	assert.Contains(t, kept(), "old-pytorchjob")
 	i.must("down", "--purge")
 }
@@ -386,6 +374,24 @@ spec:
   pytorchReplicaSpecs:
     Master:%s
     Worker:%s`, name, replicas(1), replicas(2))
+}
+
+// gangRuns waits until all pods of such a job run in a member cluster.
+func gangRuns(t *testing.T, member *kube.Client, name string) {
+	t.Helper()
+	eventually(t, "gang "+name+" runs in "+member.Config.Host, func() error {
+		pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
+		running := 0
+		for _, pod := range pods.Items {
+			if pod.Status.Phase == corev1.PodRunning {
+				running++
+			}
+		}
+		if err == nil && running != 3 {
+			err = fmt.Errorf("%d of 3 pods run", running)
+		}
+		return err
+	})
 }
 
 var gangReservations = schema.GroupVersionResource{Group: contract.GangReservationGroup, Version: contract.GangReservationVersion, Resource: contract.GangReservationResource}
@@ -452,19 +458,7 @@ func TestFleetScheduler(t *testing.T) {
 	runs := func(name string) {
 		t.Helper()
 		member := members[where[name]]
-		eventually(t, "gang "+name+" runs in "+where[name], func() error {
-			pods, err := member.Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
-			running := 0
-			for _, pod := range pods.Items {
-				if pod.Status.Phase == corev1.PodRunning {
-					running++
-				}
-			}
-			if err == nil && running != 3 {
-				err = fmt.Errorf("%d of 3 pods run", running)
-			}
-			return err
-		})
+		gangRuns(t, member, name)
 		kept, ok := promised[where[name]]()[name+"-pytorchjob"]
 		require.True(t, ok, "its place was kept before it was sent")
 		at := map[string][]int{}

@@ -300,9 +300,7 @@ func (f *faults) strikeHub() string {
 		return "the hub and its members are killed, and start again"
 	}
 	hangs := f.between(5*time.Second, longestFault)
-	require.NoError(f.t, syscall.Kill(pid, syscall.SIGSTOP))
-	time.Sleep(hangs)
-	require.NoError(f.t, syscall.Kill(pid, syscall.SIGCONT))
+	f.hang(pid, hangs)
 	return fmt.Sprintf("the hub hangs for %s", hangs)
 }
 
@@ -338,10 +336,16 @@ func (f *faults) strikeProgram() string {
 		return name + " is killed"
 	}
 	hangs := f.between(3*time.Second, longestHang)
-	require.NoError(f.t, syscall.Kill(pid, syscall.SIGSTOP))
-	time.Sleep(hangs)
-	require.NoError(f.t, syscall.Kill(pid, syscall.SIGCONT))
+	f.hang(pid, hangs)
 	return fmt.Sprintf("%s hangs for %s", name, hangs)
+}
+
+// hang stops a process for a while.
+func (f *faults) hang(pid int, lasts time.Duration) {
+	f.t.Helper()
+	require.NoError(f.t, syscall.Kill(pid, syscall.SIGSTOP))
+	time.Sleep(lasts)
+	require.NoError(f.t, syscall.Kill(pid, syscall.SIGCONT))
 }
 
 // settled says what is wrong with the gangs of a fleet, of which each has all of its pods on nodes of one cluster, or none and no room in

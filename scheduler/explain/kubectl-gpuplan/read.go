@@ -226,9 +226,8 @@ func (s *seen) gangs() (all []explain.Answer) {
 			all = append(all, job.Answer())
 		}
 		for _, name := range sent {
-			at := slices.IndexFunc(s.clusters, func(c cluster) bool { return c.name == name })
-			if at < 0 || job.MissingIn(name, s.clusters[at].snapshot) {
-				all = append(all, job.AnswerIn(name, at >= 0))
+			if c, read := s.cluster(name); !read || job.MissingIn(name, c.snapshot) {
+				all = append(all, job.AnswerIn(name, read))
 			}
 		}
 	}
@@ -253,7 +252,8 @@ func (s *seen) find(about target) (answers []explain.Answer) {
 		}
 		for _, name := range sent {
 			if !slices.ContainsFunc(answers, func(a explain.Answer) bool { return a.Cluster == name }) {
-				answers = append(answers, job.AnswerIn(name, s.reads(name)))
+				_, read := s.cluster(name)
+				answers = append(answers, job.AnswerIn(name, read))
 			}
 		}
 	}
@@ -272,9 +272,13 @@ func (s *seen) fixes(job explain.HubJob) (all []explain.Fix) {
 	return all
 }
 
-// reads reports whether a cluster of the fleet is in the answer.
-func (s *seen) reads(name string) bool {
-	return slices.ContainsFunc(s.clusters, func(c cluster) bool { return c.name == name })
+// cluster is the one of a name, if it could be read.
+func (s *seen) cluster(name string) (c cluster, read bool) {
+	at := slices.IndexFunc(s.clusters, func(c cluster) bool { return c.name == name })
+	if at < 0 {
+		return c, false
+	}
+	return s.clusters[at], true
 }
 
 // of says of answers that they are about the cluster.

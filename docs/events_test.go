@@ -20,6 +20,7 @@ import (
 var chosen = map[string][]string{
 	"scheduler/plugins/gang/ reason":                             {"Unschedulable", "Scheduled"},
 	"scheduler/plugins/gang/ problem.Reason":                     {"InvalidReplicaCount", "ReplicaCountsDisagree", "InvalidGPUCount", "InvalidPlannedPlacement", "InvalidRoleMinimum"},
+	"scheduler/fleet/ reason":                                    {"ScheduleBindingSucceed", "ScheduleBindingFailed", "WithdrawnFromCluster"},
 	"scheduler/repair/ reason":                                   {"NodeLost", "GPUUnhealthy"},
 	"scheduler/queue/ contract.QuotaTreeKind + condition.Reason": {"ElasticQuotaTree", "InForce", "Invalid", "NotTheOldest"},
 }

@@ -16,8 +16,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	nodeagent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
@@ -90,6 +95,7 @@ func TestChartRendersTheManifests(t *testing.T) {
 		values    map[string]any
 		scheduler *scheduler.Options
 		agent     *nodeagent.Options
+		hub       bool
 	}{
 		"defaults": {
 			values: map[string]any{
@@ -112,6 +118,14 @@ func TestChartRendersTheManifests(t *testing.T) {
 				"nodeAgent": map[string]any{"image": "a", "interval": "5s", "metricsPort": 9999},
 			},
 			agent: &nodeagent.Options{Image: "a", Interval: 5 * time.Second, MetricsPort: 9999},
+		},
+		"hub of a fleet": {
+			values: map[string]any{
+				"scheduler": map[string]any{"enabled": false},
+				"nodeAgent": map[string]any{"enabled": false},
+				"hub":       map[string]any{"enabled": true},
+			},
+			hub: true,
 		},
 	}
 	crds := func(objects []*unstructured.Unstructured) (found []*unstructured.Unstructured) {
@@ -143,6 +157,11 @@ func TestChartRendersTheManifests(t *testing.T) {
 			} else {
 				want = append(want, crds(agents)...)
 			}
+			if test.hub {
+				hub, err := scheduler.HubObjects()
+				require.NoError(t, err)
+				want = append(want, slices.DeleteFunc(hub, func(o *unstructured.Unstructured) bool { return o.GetKind() == "CustomResourceDefinition" })...)
+			}
 			have, failure := helm(t, contract.SystemNamespace, test.values)
 			require.Empty(t, failure)
 			for _, object := range have {
@@ -152,6 +171,64 @@ func TestChartRendersTheManifests(t *testing.T) {
 			}
 			assert.Equal(t, byName(t, want), byName(t, have))
 		})
+	}
+}
+
+// The programs of a fleet run without rights where they run, and reach the hub with the tokens of their accounts there.
+func TestChartOfAFleet(t *testing.T) {
+	values := func(fleet map[string]any) map[string]any {
+		fleet["enabled"] = true
+		return map[string]any{"scheduler": map[string]any{"enabled": false}, "nodeAgent": map[string]any{"enabled": false}, "fleet": fleet}
+	}
+	objects, failure := helm(t, contract.SystemNamespace, values(map[string]any{"image": "s", "server": "https://hub.example.com:5443", "logLevel": 2}))
+	require.Empty(t, failure)
+	onHub, err := scheduler.HubObjects()
+	require.NoError(t, err)
+	args := map[string][]string{
+		contract.FleetSchedulerName: {"fleet", "--kubeconfig=/config/kubeconfig", "--v=2"},
+		contract.FleetQueueName:     {"queue", "--fleet", "--kubeconfig=/config/kubeconfig", "--v=2"},
+	}
+	kubeconfigs, deployments := map[string]string{}, map[string]appsv1.Deployment{}
+	for _, object := range objects {
+		switch object.GetKind() {
+		case "ConfigMap":
+			kubeconfigs[object.GetName()], _, err = unstructured.NestedString(object.Object, "data", "kubeconfig")
+			require.NoError(t, err)
+		case "Deployment":
+			var deployment appsv1.Deployment
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &deployment))
+			deployments[deployment.Name] = deployment
+		case "ServiceAccount", "ClusterRole", "Role":
+			t.Errorf("%s %s", object.GetKind(), object.GetName())
+		}
+	}
+	require.Len(t, deployments, len(args))
+	for name, args := range args {
+		config, err := clientcmd.Load([]byte(kubeconfigs[name]))
+		require.NoError(t, err)
+		assert.Equal(t, &api.Context{Cluster: "hub", AuthInfo: name, Extensions: map[string]runtime.Object{}}, config.Contexts[config.CurrentContext])
+		assert.Equal(t, "https://hub.example.com:5443", config.Clusters["hub"].Server)
+		pod := deployments[name].Spec.Template.Spec
+		assert.Equal(t, args, pod.Containers[0].Args)
+		assert.False(t, *pod.AutomountServiceAccountToken)
+		mounted := map[string]string{}
+		for _, mount := range pod.Containers[0].VolumeMounts {
+			mounted[mount.Name] = mount.MountPath
+		}
+		secret := pod.Volumes[slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })]
+		assert.Equal(t, mounted[secret.Name]+"/token", config.AuthInfos[name].TokenFile)
+		assert.Equal(t, mounted[secret.Name]+"/ca.crt", config.Clusters["hub"].CertificateAuthority)
+		assert.True(t, slices.ContainsFunc(onHub, func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == "Secret" && o.GetName() == secret.Secret.SecretName && o.GetAnnotations()["kubernetes.io/service-account.name"] == name
+		}), name)
+	}
+	for says, bad := range map[string]map[string]any{
+		"fleet.image is required":  {"server": "https://hub.example.com"},
+		"fleet.server is required": {"image": "s"},
+		"/fleet/server":            {"image": "s", "server": "http://hub.example.com"},
+	} {
+		_, failure := helm(t, contract.SystemNamespace, values(bad))
+		assert.Contains(t, failure, says)
 	}
 }
 

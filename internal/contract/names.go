@@ -227,11 +227,15 @@ const (
 	// BindingScheduled is the condition of a binding that says whether its object has a cluster.
 	BindingScheduled        = "Scheduled"
 	ResourceBindingResource = "resourcebindings"
+	// ClusterSecretsNamespace is where Karmada keeps on a hub how it reaches member clusters, unless it is told of another.
+	ClusterSecretsNamespace = "karmada-cluster"
 	// KarmadaManagedLabel with "true" marks what Karmada has brought to a member cluster.
 	KarmadaManagedLabel = "karmada.io/managed"
 	// FleetSchedulerName is the scheduler of policies and bindings that our scheduler of fleets takes; the hub of the local platform
 	// gives it to policies of gangs that name none.
 	FleetSchedulerName = "gpuplan-fleet-scheduler"
+	// FleetQueueName is the account on a hub of the job queue there.
+	FleetQueueName = "gpuplan-fleet-queue"
 	// AppliedPlacementAnnotation on a binding is the placement, as JSON, by which its clusters were chosen.
 	AppliedPlacementAnnotation = "policy.karmada.io/applied-placement"
 )

@@ -1,5 +1,5 @@
 // Package deploy is the scheduler and the queue controller of the chart, with the options
-// of a user.
+// of a user, and what these programs need on the hub of a fleet.
 package deploy
 
 import (
@@ -68,6 +68,26 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 	}})
 }
 
+// HubObjects returns what the scheduler of a fleet and the queue of its hub need on the hub, in the order in which it can be applied:
+// namespaces, CRDs, accounts, rights, tokens, the admission policy of quota trees. The namespace must exist in which Karmada keeps how it
+// reaches member clusters ([contract.ClusterSecretsNamespace]).
+func HubObjects() ([]*unstructured.Unstructured, error) {
+	return hub.Objects(charts.Values{
+		"scheduler": {"enabled": false},
+		"hub":       {"enabled": true, "clusterSecretsNamespace": contract.ClusterSecretsNamespace},
+	})
+}
+
+var hub = charts.Program{
+	Name: contract.FleetSchedulerName,
+	CRDs: []string{
+		contract.QuotaTreeResource + "." + contract.QuotaTreeGroup,
+		contract.QueueResource + "." + contract.QueueGroup,
+		contract.QueueUnitResource + "." + contract.QueueGroup,
+	},
+	Templates: []string{"queue-rights.yaml", "hub.yaml", "admission-quota.yaml"},
+}
+
 var program = charts.Program{
 	Name: contract.SchedulerName,
 	CRDs: []string{
@@ -78,6 +98,6 @@ var program = charts.Program{
 		contract.QueueUnitResource + "." + contract.QueueGroup,
 	},
 	Templates: []string{
-		"scheduler.yaml", "queue.yaml", "admission-sharing.yaml", "admission-quota.yaml", "admission-allocation.yaml", "explain.yaml", "admission-routing.yaml",
+		"scheduler.yaml", "queue-rights.yaml", "queue.yaml", "admission-sharing.yaml", "admission-quota.yaml", "admission-allocation.yaml", "explain.yaml", "admission-routing.yaml",
 	},
 }

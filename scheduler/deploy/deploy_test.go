@@ -227,33 +227,106 @@ var bound = []string{
 }
 
 func TestRights(t *testing.T) {
-	rights, bindings := map[string][]string{}, []string{}
-	for _, obj := range objects(t, Options{Image: "a"}) {
-		name := obj.GetName()
-		if obj.GetNamespace() != "" {
-			name = obj.GetNamespace() + "/" + name
-		}
-		key := obj.GetKind() + " " + name
-		switch obj.GetKind() {
-		case "ClusterRole", "Role":
+	objs := objects(t, Options{Image: "a"})
+	assert.Equal(t, granted, rightsIn(t, objs))
+	assert.ElementsMatch(t, bound, bindingsIn(t, objs, contract.SchedulerName, contract.QueueControllerName))
+}
+
+// grantedOnHub lists what the programs of a fleet may do on its hub. The queue there holds jobs by their bindings alone.
+var grantedOnHub = map[string][]string{
+	"ClusterRole gpuplan-fleet-scheduler": {
+		"/namespaces kube-system: get",
+		"/events: create patch",
+		"cluster.karmada.io/clusters: get list watch",
+		"work.karmada.io/resourcebindings: get list watch patch",
+		"work.karmada.io/resourcebindings/status: patch",
+		"kubeflow.org/*: get",
+		"jobset.x-k8s.io/jobsets: get",
+		"trainer.kubeflow.org/trainjobs: get",
+		"batch/jobs: get",
+		"apiextensions.k8s.io/customresourcedefinitions resourcebindings.work.karmada.io: get list watch",
+	},
+	"Role karmada-cluster/gpuplan-fleet-scheduler": {"/secrets: get"},
+	"Role gpuplan-system/gpuplan-fleet-scheduler": {
+		"coordination.k8s.io/leases: create",
+		"coordination.k8s.io/leases gpuplan-fleet-scheduler: get update",
+	},
+	"ClusterRole gpuplan-fleet-queue": {
+		"/pods: get list watch",
+		"/events: create patch",
+		"scheduling.k8s.io/priorityclasses: get list watch",
+		"apps/statefulsets: get list watch",
+		"kubeflow.org/pytorchjobs: get list watch",
+		"kubeflow.org/mpijobs: get list watch",
+		"jobset.x-k8s.io/jobsets: get list watch",
+		"trainer.kubeflow.org/trainjobs: get list watch",
+		"batch/jobs: get list watch",
+		"work.karmada.io/resourcebindings: get list watch patch",
+		"scheduling.x-k8s.io/queueunits: get list watch create update delete",
+		"scheduling.x-k8s.io/queueunits/status: update",
+		"apiextensions.k8s.io/customresourcedefinitions elasticquotatrees.scheduling.sigs.k8s.io queues.scheduling.x-k8s.io queueunits.scheduling.x-k8s.io pytorchjobs.kubeflow.org mpijobs.kubeflow.org jobsets.jobset.x-k8s.io trainjobs.trainer.kubeflow.org resourcebindings.work.karmada.io: get list watch",
+	},
+	"Role kube-queue/gpuplan-fleet-queue":     granted["Role kube-queue/gpuplan-queue"],
+	"Role kube-system/gpuplan-fleet-queue":    granted["Role kube-system/gpuplan-queue"],
+	"Role gpuplan-system/gpuplan-fleet-queue": granted["Role gpuplan-system/gpuplan-queue"],
+}
+
+func TestRightsOnAHub(t *testing.T) {
+	objs, err := HubObjects()
+	require.NoError(t, err)
+	assert.Equal(t, grantedOnHub, rightsIn(t, objs))
+	assert.ElementsMatch(t, []string{
+		"ClusterRoleBinding gpuplan-fleet-scheduler: ClusterRole gpuplan-fleet-scheduler",
+		"RoleBinding gpuplan-system/gpuplan-fleet-scheduler: Role gpuplan-fleet-scheduler",
+		"RoleBinding karmada-cluster/gpuplan-fleet-scheduler: Role gpuplan-fleet-scheduler",
+		"ClusterRoleBinding gpuplan-fleet-queue: ClusterRole gpuplan-fleet-queue",
+		"RoleBinding gpuplan-system/gpuplan-fleet-queue: Role gpuplan-fleet-queue",
+		"RoleBinding kube-queue/gpuplan-fleet-queue: Role gpuplan-fleet-queue",
+		"RoleBinding kube-system/gpuplan-fleet-queue: Role gpuplan-fleet-queue",
+	}, bindingsIn(t, objs, contract.FleetSchedulerName, contract.FleetQueueName))
+}
+
+// rightsIn are the rights of each role.
+func rightsIn(t *testing.T, objs []*unstructured.Unstructured) map[string][]string {
+	t.Helper()
+	rights := map[string][]string{}
+	for _, obj := range objs {
+		if obj.GetKind() == "ClusterRole" || obj.GetKind() == "Role" {
 			role := typed[rbacv1.ClusterRole](t, []*unstructured.Unstructured{obj}, obj.GetKind())[0]
 			for _, rule := range role.Rules {
-				rights[key] = append(rights[key], rightsOf(rule)...)
-			}
-		case "ClusterRoleBinding", "RoleBinding":
-			binding := typed[rbacv1.ClusterRoleBinding](t, []*unstructured.Unstructured{obj}, obj.GetKind())[0]
-			bindings = append(bindings, fmt.Sprintf("%s: %s %s", key, binding.RoleRef.Kind, binding.RoleRef.Name))
-			for _, subject := range binding.Subjects {
-				program := contract.SchedulerName
-				if strings.HasSuffix(key, contract.QueueControllerName) {
-					program = contract.QueueControllerName
-				}
-				assert.Equal(t, "ServiceAccount gpuplan-system/"+program, subject.Kind+" "+subject.Namespace+"/"+subject.Name, key)
+				rights[keyOf(obj)] = append(rights[keyOf(obj)], rightsOf(rule)...)
 			}
 		}
 	}
-	assert.Equal(t, granted, rights)
-	assert.ElementsMatch(t, bound, bindings)
+	return rights
+}
+
+// bindingsIn says who has which role: the queue what is named after it, the scheduler all else.
+func bindingsIn(t *testing.T, objs []*unstructured.Unstructured, scheduler, queue string) (bindings []string) {
+	t.Helper()
+	for _, obj := range objs {
+		if obj.GetKind() != "ClusterRoleBinding" && obj.GetKind() != "RoleBinding" {
+			continue
+		}
+		binding, key := typed[rbacv1.ClusterRoleBinding](t, []*unstructured.Unstructured{obj}, obj.GetKind())[0], keyOf(obj)
+		bindings = append(bindings, fmt.Sprintf("%s: %s %s", key, binding.RoleRef.Kind, binding.RoleRef.Name))
+		for _, subject := range binding.Subjects {
+			program := scheduler
+			if strings.HasSuffix(key, queue) {
+				program = queue
+			}
+			assert.Equal(t, "ServiceAccount gpuplan-system/"+program, subject.Kind+" "+subject.Namespace+"/"+subject.Name, key)
+		}
+	}
+	return bindings
+}
+
+// keyOf is an object's kind and name.
+func keyOf(obj *unstructured.Unstructured) string {
+	if obj.GetNamespace() == "" {
+		return obj.GetKind() + " " + obj.GetName()
+	}
+	return obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName()
 }
 
 // rightsOf renders a rule as "group/resource names: verbs" per resource.

@@ -51,10 +51,7 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 		return fmt.Errorf("send %s %s/%s to cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, cluster, err)
 	}
 	c.wrote(written) // else it is sent once more, and fails
-	text := result(cluster, pods)
-	for _, about := range []*unstructured.Unstructured{b.object, object} {
-		c.events.Event(about, corev1.EventTypeNormal, eventSucceeded, text)
-	}
+	c.tell(b, object, corev1.EventTypeNormal, eventSucceeded, result(cluster, pods))
 	return nil // its status is written once the hub shows it
 }
 
@@ -66,6 +63,14 @@ func (c *controller) patch(ctx context.Context, b *binding, metadata, change map
 		return nil, fmt.Errorf("encode the patch of binding %s: %w", b.key(), err)
 	}
 	return c.hub.Dynamic.Resource(bindings).Namespace(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName}, subresources...)
+}
+
+// tell makes an event of a binding, and of its job, nil where this program may not read it.
+func (c *controller) tell(b *binding, object *unstructured.Unstructured, kind, reason, text string) {
+	c.events.Event(b.object, kind, reason, text)
+	if object != nil {
+		c.events.Event(object, kind, reason, text)
+	}
 }
 
 // refuse says why a job has no cluster.
@@ -86,9 +91,7 @@ func (c *controller) refuse(ctx context.Context, b *binding, object *unstructure
 	c.mu.Lock()
 	c.told[b.key()] = time.Now()
 	c.mu.Unlock()
-	for _, about := range []*unstructured.Unstructured{b.object, object} {
-		c.events.Event(about, corev1.EventTypeWarning, eventFailed, text)
-	}
+	c.tell(b, object, corev1.EventTypeWarning, eventFailed, text)
 	return nil
 }
 

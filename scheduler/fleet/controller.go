@@ -235,6 +235,11 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	if kube.IsNotFound(err) {
 		return nil // the binding goes, too
 	}
+	if apierrors.IsForbidden(err) && len(b.Spec.Clusters) == 0 {
+		text := fmt.Sprintf("the scheduler of the fleet may not read %s of %s: a ClusterRole has to let its account on the hub get them", b.Spec.Resource.Kind, b.Spec.Resource.APIVersion)
+		c.work.AddAfter(b.key(), quiet)
+		return c.refuse(ctx, b, nil, reasonUnreadable, text)
+	}
 	if err != nil {
 		return err
 	}

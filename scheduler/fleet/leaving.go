@@ -128,9 +128,6 @@ func (c *controller) withdraw(ctx context.Context, b *binding, object *unstructu
 		return fmt.Errorf("take %s %s/%s out of cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, from, err)
 	}
 	c.wrote(written)
-	text := fmt.Sprintf("cluster %s is removed from the fleet: the job goes to another one", from)
-	for _, about := range []*unstructured.Unstructured{b.object, object} {
-		c.events.Event(about, corev1.EventTypeWarning, eventWithdrawn, text)
-	}
+	c.tell(b, object, corev1.EventTypeWarning, eventWithdrawn, fmt.Sprintf("cluster %s is removed from the fleet: the job goes to another one", from))
 	return nil
 }

@@ -1,14 +1,17 @@
-// Package fleet makes member clusters of platforms: it gives each the programs that it needs, and joins it to the hub.
+// Package fleet makes a hub of a platform, and member clusters of others: it gives each the programs that it needs, and joins these to the hub.
 package fleet
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -86,27 +89,30 @@ func ServeJobs(ctx context.Context, hub, member *kube.Client) error {
 	return nil
 }
 
-// queueObjects are those of the scheduler's installation that the queue of a hub needs, by kind and name.
-var queueObjects = map[string][]string{
-	"Namespace": {contract.SystemNamespace, contract.QueueNamespace},
-	crdKind.Kind: {
-		contract.QuotaTreeResource + "." + contract.QuotaTreeGroup, contract.QueueResource + "." + contract.QueueGroup,
-		contract.QueueUnitResource + "." + contract.QueueGroup,
-	},
-	"ValidatingAdmissionPolicy":        {quotaTreePolicy},
-	"ValidatingAdmissionPolicyBinding": {quotaTreePolicy},
-}
-
-// quotaTreePolicy refuses quota trees that break the rules.
-const quotaTreePolicy = "gpuplan-quota-tree"
-
-// ServeQueue gives the hub the kinds of the job queue and of the quota tree.
-func ServeQueue(ctx context.Context, hub *kube.Client) error {
-	objects, err := scheduler.Objects(scheduler.Options{Image: "none"})
+// ServePrograms gives the hub the kinds of the job queue and of the quota tree, and its programs their accounts and rights.
+func ServePrograms(ctx context.Context, hub *kube.Client) error {
+	objects, err := scheduler.HubObjects()
 	if err != nil {
 		return err
 	}
-	return hub.ApplyAll(ctx, slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool {
-		return !slices.Contains(queueObjects[object.GetKind()], object.GetName())
-	}), nil)
+	return hub.ApplyAll(ctx, slices.Insert(objects, 0, object("v1", "Namespace", "", contract.ClusterSecretsNamespace, nil)), nil)
+}
+
+// Kubeconfig is one of the hub with the account of one of its programs, which [ServePrograms] has made.
+func Kubeconfig(ctx context.Context, hub *kube.Client, program string) ([]byte, error) {
+	encodedToken, encodedAuthority, err := tokenOf(ctx, hub, contract.SystemNamespace, program)
+	if err != nil {
+		return nil, err
+	}
+	token, err1 := base64.StdEncoding.DecodeString(encodedToken)
+	authority, err2 := base64.StdEncoding.DecodeString(encodedAuthority)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("decode the token of %s: %w", program, err)
+	}
+	config := api.NewConfig()
+	config.Clusters[program] = &api.Cluster{Server: hub.Config.Host, CertificateAuthorityData: authority}
+	config.AuthInfos[program] = &api.AuthInfo{Token: string(token)}
+	config.Contexts[program] = &api.Context{Cluster: program, AuthInfo: program}
+	config.CurrentContext = program
+	return clientcmd.Write(*config)
 }

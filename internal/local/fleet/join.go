@@ -14,12 +14,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
-const (
-	// credentialsNamespace holds on the hub how Karmada reaches each member cluster.
-	credentialsNamespace = "karmada-cluster"
-	// account is what the hub is on a member cluster, in accountNamespace.
-	account, accountNamespace = "gpuplan-hub", "kube-system"
-)
+// account is what the hub is on a member cluster, in accountNamespace.
+const account, accountNamespace = "gpuplan-hub", "kube-system"
 
 var (
 	clusterKind = schema.GroupVersionKind{Group: contract.KarmadaClusterGroup, Version: contract.KarmadaClusterVersion, Kind: contract.KarmadaClusterKind}
@@ -46,14 +42,13 @@ func Join(ctx context.Context, hub *kube.Client, member Member) error {
 		return err
 	}
 	for _, object := range []*unstructured.Unstructured{
-		object("v1", "Namespace", "", credentialsNamespace, nil),
-		object("v1", "Secret", credentialsNamespace, member.Name, map[string]any{
+		object("v1", "Secret", contract.ClusterSecretsNamespace, member.Name, map[string]any{
 			"data": map[string]any{"token": token, "caBundle": authority},
 		}),
 		cluster(member.Name, map[string]any{
 			"spec": map[string]any{
 				"syncMode": "Push", "apiEndpoint": member.URL, "region": member.Region,
-				"secretRef": map[string]any{"namespace": credentialsNamespace, "name": member.Name},
+				"secretRef": map[string]any{"namespace": contract.ClusterSecretsNamespace, "name": member.Name},
 			},
 		}),
 	} {
@@ -139,13 +134,18 @@ func credentials(ctx context.Context, member *kube.Client) (token, authority str
 			return "", "", err
 		}
 	}
-	_, err = member.WaitFor(ctx, secretKind, accountNamespace, account, func(secret *unstructured.Unstructured) (bool, string, error) {
+	return tokenOf(ctx, member, accountNamespace, account)
+}
+
+// tokenOf waits for the token in a Secret of a service account, and returns it and the authority of the API server, in base64.
+func tokenOf(ctx context.Context, client *kube.Client, namespace, name string) (token, authority string, err error) {
+	_, err = client.WaitFor(ctx, secretKind, namespace, name, func(secret *unstructured.Unstructured) (bool, string, error) {
 		data, _, err := unstructured.NestedStringMap(secret.Object, "data")
 		token, authority = data["token"], data["ca.crt"]
 		return token != "" && authority != "", "", err
 	}, nil)
 	if err != nil {
-		return "", "", fmt.Errorf("wait for its token: %w", err)
+		return "", "", fmt.Errorf("wait for the token of %s: %w", name, err)
 	}
 	return token, authority, nil
 }

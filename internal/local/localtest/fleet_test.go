@@ -26,6 +26,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/datadir"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 )
 
@@ -117,6 +118,16 @@ func (i instance) fleetOfTwo(options ...string) (hub *kube.Client, members map[s
 		members[name] = i.access(name)
 	}
 	return i.access("hub"), members
+}
+
+// hubProgramsMayAllTheyNeed looks for requests of the programs of the hub that their accounts there had no right to.
+func (i instance) hubProgramsMayAllTheyNeed() {
+	i.t.Helper()
+	for _, program := range []string{contract.FleetSchedulerName, contract.FleetQueueName} {
+		log, err := os.ReadFile(datadir.Dir(i.dir).Log(program))
+		require.NoError(i.t, err)
+		assert.NotContains(i.t, string(log), "orbidden", program)
+	}
 }
 
 // process is the number of a process by its name, 0 when there is none.
@@ -521,6 +532,7 @@ func TestFleetScheduler(t *testing.T) {
 	assert.Equal(t, freed, where[waits])
 	runs(waits)
 	i.must("down", "--purge")
+	i.hubProgramsMayAllTheyNeed()
 }
 
 // A member cluster whose scheduler does not answer gets no job, and keeps no place once it answers again.
@@ -644,10 +656,11 @@ func TestFleetQueue(t *testing.T) {
 	assert.Len(t, pods.Items, 3, "the others have no pods yet")
 
 	jobs := hub.Dynamic.Resource(pyTorchJobs).Namespace("default")
-	require.NoError(t, syscall.Kill(i.status().process("gpuplan-fleet-queue"), syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(i.status().process(contract.FleetQueueName), syscall.SIGKILL))
 	require.NoError(t, jobs.Delete(t.Context(), "first", metav1.DeleteOptions{}))
 	await(map[string]string{"second": "Running", "third": "Enqueued 1"})
 	require.NoError(t, jobs.Delete(t.Context(), "third", metav1.DeleteOptions{}))
 	await(map[string]string{"second": "Running"})
 	i.must("down", "--purge")
+	i.hubProgramsMayAllTheyNeed()
 }

@@ -322,7 +322,7 @@ func (f *faults) cut() string {
 // strikeProgram kills a program, or has it hang.
 func (f *faults) strikeProgram() string {
 	f.t.Helper()
-	victims := []string{contract.FleetSchedulerName, contract.FleetSchedulerName, "gpuplan-karmada", "gpuplan-fleet-queue", "member-1", "member-2"}
+	victims := []string{contract.FleetSchedulerName, contract.FleetSchedulerName, "gpuplan-karmada", contract.FleetQueueName, "member-1", "member-2"}
 	for _, p := range f.status().Processes {
 		if strings.Contains(p.Name, " gpuplan-system.gpuplan-scheduler-") {
 			victims = append(victims, p.Name)

@@ -23,7 +23,6 @@ import (
 const (
 	karmada          = "gpuplan-karmada"
 	karmadaScheduler = "gpuplan-karmada-scheduler" // the same program
-	hubQueue         = "gpuplan-fleet-queue"       // gpuplan-scheduler
 	karmadaGrace     = 5 * time.Second
 	// memberGrace is as long as a platform may take to stop.
 	memberGrace = stopTimeout
@@ -67,8 +66,8 @@ func (s *server) startFleet(ctx context.Context) error {
 		if err := fleet.ServeJobs(ctx, hub, members[0].Client); err != nil {
 			return fmt.Errorf("serve the kinds of jobs of %s: %w", members[0].Name, err)
 		}
-		if err := fleet.ServeQueue(ctx, hub); err != nil {
-			return fmt.Errorf("serve the kinds of the job queue: %w", err)
+		if err := fleet.ServePrograms(ctx, hub); err != nil {
+			return fmt.Errorf("give the programs of the hub their kinds and accounts: %w", err)
 		}
 		if err := s.startKarmada(ctx, hub); err != nil {
 			return err
@@ -76,11 +75,11 @@ func (s *server) startFleet(ctx context.Context) error {
 		if err := fleet.ShowStatus(ctx, hub); err != nil {
 			return err
 		}
-		group, ctx := errgroup.WithContext(ctx)
+		group, groupCtx := errgroup.WithContext(ctx)
 		for _, member := range members {
 			s.state.Clusters = append(s.state.Clusters, datadir.Cluster{Name: member.Name, URL: member.URL, Kubeconfig: s.Dir.Kubeconfig(member.Name)})
 			group.Go(func() error {
-				if err := fleet.Join(ctx, hub, member); err != nil {
+				if err := fleet.Join(groupCtx, hub, member); err != nil {
 					return fmt.Errorf("join %s: %w", member.Name, err)
 				}
 				return nil
@@ -92,17 +91,29 @@ func (s *server) startFleet(ctx context.Context) error {
 		if err := s.letBindingsGo(hub); err != nil {
 			return err
 		}
-		for name, args := range map[string][]string{
-			contract.FleetSchedulerName: {"fleet", "--leader-elect=false", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
-			hubQueue:                    {"queue", "--fleet", "--leader-elect=false", "--kubeconfig", s.Dir.Kubeconfig(datadir.HubCluster)},
-		} {
-			program := process.Spec{Name: name, Path: filepath.Join(s.Programs, contract.SchedulerName), Dir: s.Dir.Run(), Args: args}
-			if _, err := s.keep(karmadaGrace, program); err != nil {
+		for name, args := range map[string][]string{contract.FleetSchedulerName: {"fleet"}, contract.FleetQueueName: {"queue", "--fleet"}} {
+			if err := s.startHubProgram(ctx, hub, name, args...); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// startHubProgram keeps a program of the hub running, with the rights that it has on hubs everywhere.
+func (s *server) startHubProgram(ctx context.Context, hub *kube.Client, name string, args ...string) error {
+	kubeconfig, err := fleet.Kubeconfig(ctx, hub, name)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(s.Dir.Run(), name+".kubeconfig")
+	if err := datadir.WriteFile(file, kubeconfig); err != nil {
+		return err
+	}
+	_, err = s.keep(karmadaGrace, process.Spec{
+		Name: name, Path: filepath.Join(s.Programs, contract.SchedulerName), Dir: s.Dir.Run(), Args: append(args, "--leader-elect=false", "--kubeconfig", file),
+	})
+	return err
 }
 
 // letBindingsGo does for the hub what ACK's makes of suspension.scheduling.

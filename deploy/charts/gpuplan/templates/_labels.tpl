@@ -19,3 +19,13 @@ app.kubernetes.io/name: gpuplan-queue
 app.kubernetes.io/name: gpuplan-node-agent
 {{ include "gpuplan.labels" . }}
 {{- end }}
+
+{{- define "gpuplan.fleetScheduler.labels" -}}
+{{ include "gpuplan.fleet.labels" (list "gpuplan-fleet-scheduler" .) }}
+{{- end }}
+
+{{/* Of a list of the program and the scope. */}}
+{{- define "gpuplan.fleet.labels" -}}
+app.kubernetes.io/name: {{ index . 0 }}
+{{ include "gpuplan.labels" (index . 1) }}
+{{- end }}

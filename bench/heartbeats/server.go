@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/controlplane"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/ports"
 )
 
 // serveCommand is the argument with which the program is an API server with etcd, in the folder that follows.
@@ -39,7 +40,7 @@ func serve(ctx context.Context, args []string, out, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	etcdPort := forEtcd.Addr().(*net.TCPAddr).Port
+	etcdPort := ports.Of(forEtcd)
 	if err := forEtcd.Close(); err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ resource "gpuplan_quota_tree" "main" {
   }
 }
 
-# PyTorchJobs wait in the queue, and go to one cluster as a whole; one that fails goes to another.
+# PyTorchJobs wait in the queue, and go to one cluster as a whole; one that fails, or waits there, goes to another.
 resource "gpuplan_propagation_policy" "gangs" {
   name               = "example-policy"
   resource_selectors = [{ api_version = "kubeflow.org/v1", kind = "PyTorchJob" }]

@@ -40,6 +40,7 @@ type resourceBinding struct {
 			Replicas int32  `json:"replicas"`
 		} `json:"clusters"`
 		Placement *fleet.Rules `json:"placement"`
+		Failover  *failover    `json:"failover"`
 		// GracefulEvictionTasks are the clusters from which the job was evicted, until it runs in another one.
 		GracefulEvictionTasks []evictionTask `json:"gracefulEvictionTasks"`
 	} `json:"spec"`

@@ -68,6 +68,10 @@ type controller struct {
 	// binding.
 	asked    map[string]request
 	refusals map[string]map[string]refusal
+	// watched are the jobs in a cluster that go to another one where they wait for too long, and left the clusters in which a job without
+	// one was, with whether it may run there still, both by binding.
+	watched map[string]watchedJob
+	left    map[string]map[string]bool
 	// told is when jobs were last told why they have no place, by binding.
 	told map[string]time.Time
 }
@@ -80,6 +84,7 @@ func newController(ctx context.Context, hub *kube.Client) *controller {
 		events:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.FleetSchedulerName}),
 		work:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute)),
 		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{},
+		watched: map[string]watchedJob{}, left: map[string]map[string]bool{},
 		asked: map[string]request{}, refusals: map[string]map[string]refusal{}, told: map[string]time.Time{},
 	}
 }
@@ -179,6 +184,8 @@ func (c *controller) removeBinding(object *unstructured.Unstructured) {
 	delete(c.sent, key)
 	delete(c.told, key)
 	delete(c.refusals, key)
+	delete(c.watched, key)
+	delete(c.left, key)
 	c.abandon(key)
 	c.work.Add(key)
 }
@@ -312,12 +319,12 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 	}
 	c.tend(ctx, b, object, gangs, finished)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.sent[b.key()] = true
 	if !seen {
 		c.retry()
 	}
-	return nil
+	c.mu.Unlock()
+	return c.watchOver(ctx, b, object, gangs, finished)
 }
 
 // place finds the cluster that has the best place for a job, has the place kept there, and sends the job.
@@ -397,6 +404,7 @@ func (c *controller) send(ctx context.Context, b *binding, object *unstructured.
 	c.mu.Lock()
 	delete(c.waiting, b.key())
 	delete(c.refusals, b.key())
+	delete(c.left, b.key())
 	c.sent[b.key()] = true
 	c.mu.Unlock()
 	return nil
@@ -463,6 +471,7 @@ func (c *controller) changed(name string) {
 	defer c.mu.Unlock()
 	if m := c.members[name]; m != nil {
 		m.settle()
+		c.stir(m)
 	}
 	for key, asked := range c.asked {
 		if asked.cluster == name {

@@ -17,16 +17,32 @@ import (
 )
 
 // leaves says where a job that has no cluster may run still, "" for nowhere: it was there, and there is no proof yet that it is not any
-// more. It goes to another cluster only then.
+// more. It goes to another cluster only then. Karmada forgets where a job was once the cluster has taken the order to delete it, and
+// that may be before its pods are told to end; so what it said once counts until the cluster itself has shown that nothing is left.
 func (c *controller) leaves(ctx context.Context, b *binding, gangs toCome) string {
 	c.mu.Lock()
 	clusters, members := maps.Clone(c.clusters), maps.Clone(c.members)
+	left := c.left[b.key()]
+	if left == nil {
+		left = map[string]bool{}
+		c.left[b.key()] = left
+	}
+	for _, name := range b.was() {
+		if _, known := left[name]; !known {
+			left[name] = true
+		}
+	}
+	was := maps.Clone(left)
 	c.mu.Unlock()
-	was := b.was()
 	var reasons []string
 	for _, name := range slices.SortedFunc(maps.Keys(clusters), natural.Compare) {
-		if why := members[name].leaving(ctx, b, gangs, clusters[name], slices.Contains(was, name)); why != "" {
+		why := members[name].leaving(ctx, b, gangs, clusters[name], was[name])
+		if why != "" {
 			reasons = append(reasons, name+": "+why)
+		} else if was[name] {
+			c.mu.Lock()
+			left[name] = false
+			c.mu.Unlock()
 		}
 	}
 	return strings.Join(reasons, "; ")

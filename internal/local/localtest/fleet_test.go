@@ -531,8 +531,8 @@ func TestFleetScheduler(t *testing.T) {
 	placed(2)
 	assert.Equal(t, freed, where[waits])
 	runs(waits)
-	i.must("down", "--purge")
 	i.hubProgramsMayAllTheyNeed()
+	i.must("down", "--purge")
 }
 
 // A member cluster whose scheduler does not answer gets no job, and keeps no place once it answers again.
@@ -661,6 +661,6 @@ func TestFleetQueue(t *testing.T) {
 	await(map[string]string{"second": "Running", "third": "Enqueued 1"})
 	require.NoError(t, jobs.Delete(t.Context(), "third", metav1.DeleteOptions{}))
 	await(map[string]string{"second": "Running"})
-	i.must("down", "--purge")
 	i.hubProgramsMayAllTheyNeed()
+	i.must("down", "--purge")
 }

@@ -1,6 +1,7 @@
 package localtest_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -389,26 +390,72 @@ func settled(t *testing.T, hub *kube.Client, members map[string]*kube.Client, th
 	return errors.Join(wrong...)
 }
 
-// A gang that fails in a cluster is taken from there, and goes to another one, whole, when nothing of it is in the first any more.
+// A gang goes to the other cluster where it has failed, or waits, for longer than its policy tolerates, and never runs in both.
 func TestFleetFailover(t *testing.T) {
 	i, hub, members := fleetOfTwo(t)
-	w := newWitness(t, members)
 	create(t, hub, strings.Replace(gangPolicy, "tolerationSeconds: 30", "tolerationSeconds: 2", 1))
-	create(t, hub, strings.NewReplacer(
-		"metadata: {labels:", "metadata: {annotations: {"+contract.FailAfterAnnotation+": 8s}, labels:",
-		"      template:", "      restartPolicy: Never\n      template:",
-	).Replace(gangOf("fails", 1)))
-	eventually(t, "the gang was in both clusters", func() error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if len(w.were) < 2 {
-			return fmt.Errorf("it was in %v", w.were)
-		}
-		return nil
-	})
-	w.mu.Lock()
-	assert.Empty(t, w.wrong)
-	w.mu.Unlock()
+	for name, test := range map[string]struct {
+		edit func(manifest string) string
+		// then is what happens once the gang runs in a cluster.
+		then func(t *testing.T, member *kube.Client)
+		// tells means that the scheduler of the fleet takes it out of there, and not Karmada.
+		tells bool
+	}{
+		"fails": {
+			edit: strings.NewReplacer(
+				"metadata: {labels:", "metadata: {annotations: {"+contract.FailAfterAnnotation+": 8s}, labels:",
+				"      template:", "      restartPolicy: Never\n      template:",
+			).Replace,
+			then: func(*testing.T, *kube.Client) {},
+		},
+		"waits": {
+			edit: func(manifest string) string { return manifest },
+			then: func(t *testing.T, member *kube.Client) { // one member is lost, and finds no place
+				nodes, err := member.Typed.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: contract.NodeModeLabel})
+				require.NoError(t, err)
+				cordon := func(ctx context.Context, unschedulable bool) {
+					for _, node := range nodes.Items {
+						_, err := member.Typed.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, unschedulable), metav1.PatchOptions{})
+						assert.NoError(t, err)
+					}
+				}
+				cordon(t.Context(), true)
+				t.Cleanup(func() { cordon(context.Background(), false) })
+				require.NoError(t, member.Typed.CoreV1().Pods("default").Delete(t.Context(), "waits-worker-1", metav1.DeleteOptions{}))
+			},
+			tells: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWitness(t, members)
+			job := create(t, hub, test.edit(gangOf(name, 1)))[0]
+			runs := func(not string) (in string) {
+				t.Helper()
+				eventually(t, "the gang runs, and not in "+not, func() error {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					for cluster, pods := range w.at[name] {
+						if cluster != not && len(pods) == 3 {
+							in = cluster
+							return nil
+						}
+					}
+					return fmt.Errorf("%v", w.at)
+				})
+				return in
+			}
+			from := runs("")
+			test.then(t, members[from])
+			runs(from)
+			w.mu.Lock()
+			assert.Empty(t, w.wrong)
+			w.mu.Unlock()
+			events, err := hub.Typed.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=WithdrawnFromCluster,involvedObject.kind=PyTorchJob,involvedObject.name=" + name})
+			require.NoError(t, err)
+			assert.Equal(t, test.tells, len(events.Items) > 0, "%v", events.Items)
+			require.NoError(t, hub.DeleteObject(t.Context(), job))
+		})
+	}
 	i.must("down", "--purge")
 }
 

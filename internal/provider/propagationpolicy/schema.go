@@ -53,7 +53,7 @@ func (r *policy) Schema(ctx context.Context, _ resource.SchemaRequest, resp *res
 			"What others change of the fields that are here shows up as drift; other fields of the policy are left alone. " +
 			"Policies of whole clusters (`ClusterPropagationPolicy`) are not managed.\n\n" +
 			"The fields `suspension.scheduling` and `custom_scheduling_type` are ACK's: a hub of Karmada alone refuses them in the plan. The hub of the local platform has them, " +
-			"and a queue: with `suspension.scheduling` jobs wait until the hub's quota tree lets them go. A gang that fails in a cluster goes to another one; failover from clusters that are lost is *planned* there. " +
+			"and a queue: with `suspension.scheduling` jobs wait until the hub's quota tree lets them go. With `failover` a gang that fails in its cluster, or waits there because it has lost its place, goes to another one; from a cluster that is lost once someone removes that from the fleet. " +
 			"Destroying a policy leaves what it has sent to member clusters where it is.",
 		Attributes: attributes,
 	}
@@ -92,7 +92,7 @@ func specAttributes() map[string]schema.Attribute {
 		"failover": object("What is done with jobs that fail. Nothing without it.", map[string]schema.Attribute{
 			"application": object("Failure of a job, while its cluster is well.", map[string]schema.Attribute{
 				"decision_conditions": schema.SingleNestedAttribute{MarkdownDescription: "When it counts as failed.", Required: true, Attributes: map[string]schema.Attribute{
-					"toleration_seconds": number("How many seconds it may be unhealthy. Default 300.", 0),
+					"toleration_seconds": number("How many seconds it may be unhealthy, and with `gpuplan-fleet-scheduler` also for how many its gang may wait in the cluster for places. Default 300.", 0),
 				}},
 				"purge_mode": text("What becomes of the job in the cluster that it leaves: `Directly`, or `Immediately` by its older name, deletes it before it starts elsewhere; `Gracefully` (default, `Graciously` by its older name) once it is well in the new cluster; `Never`. "+
 					"A gang must be deleted first: otherwise it would run in two clusters at a time.", directly, immediately, gracefully, graciously, never),

@@ -1,0 +1,148 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+// failover is what a policy says of jobs that are not well in their cluster, as Karmada and ACK write it.
+type failover struct {
+	Application *struct {
+		DecisionConditions struct {
+			TolerationSeconds *int64 `json:"tolerationSeconds"`
+		} `json:"decisionConditions"`
+		PurgeMode string `json:"purgeMode"`
+	} `json:"application"`
+}
+
+// Karmada's words for an eviction, and the toleration of a policy that says none.
+// https://github.com/karmada-io/karmada/blob/v1.17.1/pkg/apis/policy/v1alpha1/propagation_types.go, ApplicationFailoverBehavior
+const (
+	purgeDirectly, purgeImmediately = "Directly", "Immediately"
+	reasonApplicationFailure        = "ApplicationFailure"
+	defaultToleration               = 300 * time.Second
+)
+
+// toleration is for how long a gang of the binding may wait in its cluster; ok is false where its policy wants no failover.
+func (b *binding) toleration() (tolerated time.Duration, ok bool) {
+	switch {
+	case b.Spec.Failover == nil || b.Spec.Failover.Application == nil:
+		return 0, false
+	case b.Spec.Failover.Application.DecisionConditions.TolerationSeconds == nil:
+		return defaultToleration, true
+	}
+	return time.Duration(*b.Spec.Failover.Application.DecisionConditions.TolerationSeconds) * time.Second, true
+}
+
+// watchedJob is one whose gangs may wait in the cluster to which it was sent for some time only.
+type watchedJob struct {
+	cluster string
+	gangs   toCome
+	// since is when one was seen first to wait, zero while none does.
+	since time.Time
+}
+
+// waits reports whether the member shows a gang of a job of which fewer members run than it needs, and one waits for a node. Members that
+// have ended, and those that someone holds, wait for none.
+func (m *member) waits(gangs toCome) bool {
+	for _, key := range gangs.Keys() {
+		gang, ok := m.state.Gang(key)
+		if !ok || m.state.GangStatus(key, "").Runs {
+			continue
+		}
+		for _, pod := range gang.Pods {
+			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// watchOver takes a gang out of its cluster that waits there for longer than its policy tolerates: its place was lost before its pods
+// came, or it has lost members and finds no place for others. Karmada, which evicts jobs that have failed, takes a job that waits for well.
+func (c *controller) watchOver(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, finished bool) error {
+	tolerated, wanted := b.toleration()
+	name := b.Spec.Clusters[0].Name
+	c.mu.Lock()
+	m := c.members[name]
+	if !wanted || finished || m == nil || !m.synced.Load() || !c.ready(name) {
+		delete(c.watched, b.key())
+		c.mu.Unlock()
+		return nil
+	}
+	seen := c.watched[b.key()]
+	if seen.cluster != name {
+		seen = watchedJob{cluster: name}
+	}
+	seen.gangs = gangs
+	switch waits := m.waits(gangs); {
+	case !waits:
+		seen.since = time.Time{}
+	case seen.since.IsZero():
+		seen.since = time.Now()
+	}
+	c.watched[b.key()] = seen
+	c.mu.Unlock()
+	if seen.since.IsZero() {
+		return nil
+	}
+	if rest := tolerated - time.Since(seen.since); rest > 0 {
+		c.work.AddAfter(b.key(), rest)
+		return nil
+	}
+	return c.evict(ctx, b, object, fmt.Sprintf("its gang has waited in cluster %s for %s, and the policy tolerates that for %s: it goes to the first cluster that has a place", name, time.Since(seen.since).Round(time.Second), tolerated))
+}
+
+// evict takes a job out of its cluster as Karmada does.
+func (c *controller) evict(ctx context.Context, b *binding, object *unstructured.Unstructured, why string) error {
+	tasks, _, err := unstructured.NestedSlice(b.object.Object, "spec", "gracefulEvictionTasks")
+	if err != nil {
+		return fmt.Errorf("read the evictions of binding %s: %w", b.key(), err)
+	}
+	mode := b.Spec.Failover.Application.PurgeMode
+	if mode != purgeImmediately { // the others let it run in both clusters
+		mode = purgeDirectly
+	}
+	from := b.Spec.Clusters[0].Name
+	tasks = slices.DeleteFunc(tasks, func(task any) bool {
+		of, ok := task.(map[string]any)
+		return ok && of["fromCluster"] == from
+	})
+	tasks = append(tasks, map[string]any{
+		"fromCluster": from, "purgeMode": mode, "reason": reasonApplicationFailure, "message": why, "producer": contract.FleetSchedulerName,
+		"creationTimestamp": metav1.Now(), "clustersBeforeFailover": []any{from},
+	})
+	written, err := c.patch(ctx, b, map[string]any{}, map[string]any{"spec": map[string]any{"clusters": []any{}, "gracefulEvictionTasks": tasks}})
+	switch {
+	case apierrors.IsConflict(err):
+		return nil // it is told of the change
+	case err != nil:
+		return fmt.Errorf("take %s %s/%s out of cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, from, err)
+	}
+	c.wrote(written)
+	c.mu.Lock()
+	delete(c.watched, b.key())
+	c.mu.Unlock()
+	c.yield(ctx, b.key())
+	c.tell(b, object, corev1.EventTypeWarning, eventWithdrawn, why)
+	return nil
+}
+
+// stir has gangs looked at that begin to wait in a member cluster, or wait no longer; mu must be held.
+func (c *controller) stir(m *member) {
+	for key, seen := range c.watched {
+		if seen.cluster == m.name && m.waits(seen.gangs) == seen.since.IsZero() {
+			c.work.Add(key)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+)
+
+// setPods has a member show pods of a gang, the first ones on its node, after each was changed.
+func (m *member) setPods(t *testing.T, pods []*corev1.Pod, bound int, change func(i int, pod *corev1.Pod)) {
+	t.Helper()
+	for i, pod := range pods {
+		pod = pod.DeepCopy()
+		pod.UID = types.UID("live-" + pod.Name)
+		if i < bound {
+			record, err := contract.Allocation{Node: "n", GPUs: []int{i}}.Annotations()
+			require.NoError(t, err)
+			pod.Spec.NodeName, pod.Annotations = "n", record
+		}
+		if change != nil {
+			change(i, pod)
+		}
+		m.state.SetPod(pod)
+	}
+}
+
+func TestGangsThatWaitInTheirCluster(t *testing.T) {
+	now := metav1.Now()
+	for name, test := range map[string]struct {
+		bound  int
+		shown  int // of three pods
+		change func(i int, pod *corev1.Pod)
+		waits  bool
+	}{
+		"no pod yet":                  {},
+		"none is placed":              {shown: 3, waits: true},
+		"it runs":                     {shown: 3, bound: 3},
+		"a member was lost":           {shown: 3, bound: 2, waits: true},
+		"a member is not made again":  {shown: 2, bound: 2},
+		"two have ended":              {shown: 1, bound: 1},
+		"the lost member leaves":      {shown: 3, bound: 2, change: func(i int, pod *corev1.Pod) { pod.DeletionTimestamp = map[bool]*metav1.Time{true: &now}[i == 2] }},
+		"someone holds the whole":     {shown: 3, change: func(_ int, pod *corev1.Pod) { pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }},
+		"it is not all there, either": {shown: 2, waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, pods := newMember(t), gang(t, "a", 2, 1)
+			m.setPods(t, pods[:test.shown], test.bound, test.change)
+			assert.Equal(t, test.waits, m.waits(newToCome(pods)))
+		})
+	}
+}
+
+// A gang that waits in its cluster is taken from there once its policy tolerates that no longer, and for nothing else.
+func TestAGangThatWaitsForTooLong(t *testing.T) {
+	const patient = "failover: {application: {decisionConditions: {tolerationSeconds: 30}, purgeMode: Gracefully}}"
+	for name, test := range map[string]struct {
+		failover  string
+		cluster   string
+		bound     int
+		waited    time.Duration
+		done      bool
+		withdrawn bool
+	}{
+		"for too long":                      {failover: patient, waited: 31 * time.Second, withdrawn: true},
+		"not for long":                      {failover: patient, waited: 29 * time.Second},
+		"it runs":                           {failover: patient, waited: time.Hour, bound: 3},
+		"it has ended":                      {failover: patient, waited: time.Hour, done: true},
+		"the cluster is not reached":        {failover: patient, waited: time.Hour, cluster: `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "False"}]}}`},
+		"the policy wants none":             {failover: "failover: {}", waited: time.Hour},
+		"without a number":                  {failover: "failover: {application: {decisionConditions: {}}}", waited: 301 * time.Second, withdrawn: true},
+		"without a number, not for so long": {failover: "failover: {application: {decisionConditions: {}}}", waited: 299 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, o, pods := newHubWorld(t, "{}"), object(t, jobText), gang(t, "a", 2, 1)
+			b := object(t, bindingText("placement: {}, clusters: [{name: m}], gracefulEvictionTasks: [{fromCluster: other}, {fromCluster: m}], "+test.failover))
+			_, err := w.hub.Resource(bindings).Namespace("default").Update(t.Context(), b, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			w.setBinding(t.Context(), b)
+			if test.cluster != "" {
+				w.setCluster(t.Context(), object(t, test.cluster))
+			}
+			w.kept(t, o, 1, time.Now().Add(time.Minute))
+			w.m.setPods(t, pods, test.bound, nil)
+			w.watched["default/a"] = watchedJob{cluster: "m", since: time.Now().Add(-test.waited)}
+			require.NoError(t, w.watchOver(t.Context(), w.bindings["default/a"], o, newToCome(pods), test.done))
+			after := w.bindings["default/a"].Spec
+			if !test.withdrawn {
+				assert.Len(t, after.Clusters, 1)
+				return
+			}
+			assert.Empty(t, after.Clusters)
+			assert.Empty(t, w.m.held)
+			require.Len(t, after.GracefulEvictionTasks, 2, "one of each cluster")
+			assert.Equal(t, []string{"other", "m"}, w.bindings["default/a"].was())
+			hub, err := w.hub.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+			require.NoError(t, err)
+			task := hub.Object["spec"].(map[string]any)["gracefulEvictionTasks"].([]any)[1].(map[string]any)
+			assert.Equal(t, "Directly", task["purgeMode"], "it never runs in two clusters, whatever the policy says")
+			assert.NotEmpty(t, task["creationTimestamp"])
+		})
+	}
+}
+
+// A gang is looked at when it begins to wait, and when it does no longer.
+func TestGangsThatBeginToWait(t *testing.T) {
+	w, pods := newHubWorld(t, "{}"), gang(t, "a", 2, 1)
+	due := func() bool {
+		defer func() {
+			for w.work.Len() > 0 {
+				key, _ := w.work.Get()
+				w.work.Done(key)
+			}
+		}()
+		w.mu.Lock()
+		w.stir(w.m)
+		w.mu.Unlock()
+		return w.work.Len() > 0
+	}
+	for w.work.Len() > 0 {
+		key, _ := w.work.Get()
+		w.work.Done(key)
+	}
+	w.m.setPods(t, pods, 3, nil)
+	w.watched["default/a"] = watchedJob{cluster: "m", gangs: newToCome(pods)}
+	assert.False(t, due())
+	w.m.state.RemovePod(types.UID("live-" + pods[2].Name))
+	lost := pods[2].DeepCopy()
+	lost.UID = "again"
+	w.m.state.SetPod(lost)
+	assert.True(t, due(), "a member waits")
+	w.watched["default/a"] = watchedJob{cluster: "m", gangs: newToCome(pods), since: time.Now()}
+	assert.False(t, due(), "that is known")
+	w.m.setPods(t, pods, 3, nil)
+	w.m.state.RemovePod("again")
+	assert.True(t, due(), "it runs again")
+}
+
+// What was said once of where a job is counts until the cluster shows that nothing is left, and no longer.
+func TestWhereAJobWas(t *testing.T) {
+	w, pods := newHubWorld(t, "{}"), newToCome(gang(t, "a", 2, 1))
+	member := kubetest.Start(t)
+	member.Put(object(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
+  spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural: pytorchjobs}, versions: [{name: v1, served: true, storage: true}]}}`))
+	client, err := kube.New(member.Config())
+	require.NoError(t, err)
+	w.m.client = client
+	leaves := func(text, cluster string) string {
+		w.setCluster(t.Context(), object(t, cluster))
+		b, err := bindingOf(object(t, bindingText("placement: {}"+text)))
+		require.NoError(t, err)
+		return w.leaves(t.Context(), b, pods)
+	}
+	const told, lost = ", gracefulEvictionTasks: [{fromCluster: m}]", `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "False"}]}}`
+	assert.Empty(t, leaves("", lost), "it was nowhere")
+	assert.NotEmpty(t, leaves(told, lost))
+	assert.NotEmpty(t, leaves("", lost), "Karmada has forgotten it, and nobody has seen that it is gone")
+	assert.Empty(t, leaves("", clusterText), "neither job nor pods are there")
+	assert.Empty(t, leaves(told, lost), "that was seen")
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -24,6 +25,18 @@ func (s Spec) Owns(owners []metav1.OwnerReference) bool {
 				(s.Framework == MPI && o.Name == s.Launcher() || s.Framework == Batch && o.Name == s.Name || slices.Contains(s.Children(), o.Name))
 		}
 		return false
+	})
+}
+
+// OwnsPod reports whether a pod belongs to a job of this name, whatever its framework and roles are: one that
+// another takes the place of may have others than that.
+func (s Spec) OwnsPod(pod *corev1.Pod) bool {
+	if maker := metav1.GetControllerOfNoCopy(pod); maker != nil && maker.Kind == contract.BatchJobKind && pod.Labels[contract.JobSetNameLabel] == s.Name {
+		return true
+	}
+	return slices.ContainsFunc(Frameworks(), func(framework Framework) bool {
+		s.Framework = framework
+		return s.Owns(pod.OwnerReferences)
 	})
 }
 

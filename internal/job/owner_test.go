@@ -4,7 +4,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 func TestOwns(t *testing.T) {
@@ -37,6 +40,35 @@ func TestOwns(t *testing.T) {
 			}
 			assert.Equal(t, test.of, of)
 			assert.Equal(t, test.whose, Whose(test.owners))
+		})
+	}
+}
+
+// The job that another takes the place of may have had another framework, and other roles.
+func TestOwnsPod(t *testing.T) {
+	for name, test := range map[string]struct {
+		version, kind, name string
+		labels              map[string]string
+		want                bool
+	}{
+		"nobody's":                  {},
+		"of a training job":         {"kubeflow.org/v1", "PyTorchJob", "j", nil, true},
+		"of a job of Kubernetes":    {"batch/v1", "Job", "j", nil, true},
+		"of a launcher":             {"batch/v1", "Job", "j-launcher", nil, true},
+		"of a role that it has not": {"batch/v1", "Job", "j-actor-0", map[string]string{contract.JobSetNameLabel: "j"}, true},
+		"of such a role of another": {"batch/v1", "Job", "j-actor-0", map[string]string{contract.JobSetNameLabel: "j-actor"}, false},
+		"of nothing that is a role": {"apps/v1", "ReplicaSet", "j", map[string]string{contract.JobSetNameLabel: "j"}, false},
+		"labelled alone":            {"", "", "", map[string]string{contract.JobSetNameLabel: "j"}, false},
+		"of another training job":   {"kubeflow.org/v1", "PyTorchJob", "k", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: test.labels}}
+			if test.kind != "" {
+				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: test.version, Kind: test.kind, Name: test.name, Controller: new(true)}}
+			}
+			for _, framework := range Frameworks() {
+				assert.Equal(t, test.want, (Spec{Namespace: "n", Name: "j", Framework: framework, Roles: map[string]Role{"worker": {}}}).OwnsPod(pod), framework)
+			}
 		})
 	}
 }

@@ -320,7 +320,7 @@ func (c *check) mountedBy(claim *corev1.PersistentVolumeClaim) string {
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if c.spec.Owns(p.OwnerReferences) || p.Spec.NodeName == "" || inventory.Finished(p) {
+		if c.spec.OwnsPod(p) || p.Spec.NodeName == "" || inventory.Finished(p) {
 			continue
 		}
 		if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {

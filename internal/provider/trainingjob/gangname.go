@@ -29,7 +29,7 @@ func gangFindings(snapshot *cluster.Snapshot, spec job.Spec) (findings []preflig
 	for i := range snapshot.Pods {
 		pod := &snapshot.Pods[i]
 		key, _ := inventory.GangKey(pod)
-		if key == spec.ID() && pod.DeletionTimestamp == nil && !inventory.Finished(pod) && !spec.Owns(pod.OwnerReferences) {
+		if key == spec.ID() && pod.DeletionTimestamp == nil && !inventory.Finished(pod) && !spec.OwnsPod(pod) {
 			strangers = append(strangers, pod)
 		}
 	}

@@ -86,6 +86,7 @@ func TestWhoIsInTheGangOfAJob(t *testing.T) {
 		"not checked":                 {"pytorch", `placement_check = "off"`, one(labelled("web-0", topology, "", "")), "", ""},
 		"the job's own":               {"pytorch", "", one(labelled("old-0", topology, "PyTorchJob", "j")), "", ""},
 		"of one of the other kind":    {"pytorch", "", one(labelled("old-0", topology, "MPIJob", "j")), "", ""},
+		"of a role that it had":       {"pytorch", "", one(labelled("j-actor-0-0-x", map[string]string{contract.TopologyGroupLabel: "j", contract.JobSetNameLabel: "j"}, "Job", "j-actor-0")), "", ""},
 		"one that has ended":          {"pytorch", "", one(labelled("web-0", topology, "", "", ended)), "", ""},
 		"one that is being deleted":   {"pytorch", "", one(labelled("web-0", topology, "", "", leaving)), "", ""},
 		"one of another namespace":    {"pytorch", "", one(labelled("web-0", topology, "", "", elsewhere)), "", ""},

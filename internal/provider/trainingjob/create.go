@@ -213,6 +213,9 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 		return diags
 	}
 	since := fmt.Sprintf("The plan did not see whom job %s may evict, or what it needs was taken since. ", spec.ID())
+	if c.allowPreemption {
+		since = fmt.Sprintf("Job %s has no free place now; the plan has named those that it saw leave for it. ", spec.ID())
+	}
 	if at.added != "" {
 		since += at.added + " "
 	}

@@ -135,6 +135,17 @@ func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {
 			assert.Regexp(t, "The scheduler evicts for it(, as allow_preemption agrees)?: default/low.", said)
 		})
 	}
+	t.Run("agreed to, and seen", func(t *testing.T) {
+		cli.Write(t, setting{size: 2, gangs: gangs{"low": {8, low}}}.config())
+		cli.Must(t, "apply", "-auto-approve")
+		require.Eventually(t, func() bool { return runningPods(t, client, "low") == 8 }, time.Minute, 50*time.Millisecond,
+			"the job that the round before evicted is back")
+		cli.Write(t, setting{size: 2, gangs: gangs{"low": {8, low}, "high": {16, high + "allow_preemption = true\n"}}}.config())
+		assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan", "-out=saved")), "the scheduler would evict for it: default/low")
+		said := acctest.Unwrapped(cli.Must(t, "apply", "saved"))
+		assert.Contains(t, said, "The scheduler evicts for it, as allow_preemption agrees: default/low.")
+		assert.NotContains(t, said, "did not see")
+	})
 	t.Run("another's", func(t *testing.T) {
 		cli.Write(t, setting{size: 1}.config())
 		cli.Must(t, "apply", "-auto-approve")

@@ -172,6 +172,18 @@ func (o *Objects) BoundVolume() inventory.BoundVolume {
 	return func(namespace, claim string) *corev1.PersistentVolume { return volumes[names[key{namespace, claim}]] }
 }
 
+// PendingClaim finds claims that are not bound yet.
+func (o *Objects) PendingClaim() inventory.PendingClaim {
+	type key struct{ namespace, name string }
+	claims := map[key]*corev1.PersistentVolumeClaim{}
+	for i := range o.Claims {
+		if c := &o.Claims[i]; c.Spec.VolumeName == "" {
+			claims[key{c.Namespace, c.Name}] = c
+		}
+	}
+	return func(namespace, claim string) *corev1.PersistentVolumeClaim { return claims[key{namespace, claim}] }
+}
+
 // Snapshot returns the cluster that these objects make. A node whose hardware cannot
 // be read takes part without GPUs. The error says why the quota tree cannot be used;
 // the snapshot is complete apart from it then.
@@ -188,6 +200,7 @@ func (o *Objects) State() (*clusterstate.State, error) {
 	if bound := o.BoundVolume(); bound != nil {
 		state.FindVolumes(bound)
 	}
+	state.FindPendingClaims(o.PendingClaim())
 	for i := range o.GPUNodes {
 		// Without its Node the hardware is only noted: nothing can be wrong yet.
 		_, _ = state.SetGPUNode(&o.GPUNodes[i])

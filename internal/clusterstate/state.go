@@ -43,8 +43,9 @@ type State struct {
 	restless map[string]bool
 	// gangChanged is told the key of each gang that changes, nil for nobody.
 	gangChanged func(key string)
-	// volumeOf is nil when nobody knows.
-	volumeOf inventory.BoundVolume
+	// volumeOf and pendingOf are nil when nobody knows.
+	volumeOf  inventory.BoundVolume
+	pendingOf inventory.PendingClaim
 }
 
 // Change tells what an update may mean to gangs that wait.

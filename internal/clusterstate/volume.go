@@ -9,6 +9,11 @@ func (s *State) FindVolumes(of inventory.BoundVolume) {
 	s.volumeOf = of
 }
 
+// FindPendingClaims tells how to find claims that are not bound yet; before that, nobody knows.
+func (s *State) FindPendingClaims(of inventory.PendingClaim) {
+	s.pendingOf = of
+}
+
 // restricted lists the members of a gang with the nodes that reach their volumes.
 func (s *State) restricted(key string) []inventory.Member {
 	members := s.members(key)
@@ -16,9 +21,12 @@ func (s *State) restricted(key string) []inventory.Member {
 	return members
 }
 
-// restrict lets members go to the nodes only that reach their volumes.
+// restrict lets members go to the nodes only that reach their volumes, and tells apart those whose claims differ.
 func (s *State) restrict(members []inventory.Member) {
 	if s.volumeOf != nil {
 		inventory.RestrictToVolumes(members, s.volumeOf)
+	}
+	if s.pendingOf != nil {
+		inventory.TellClaimsApart(members, s.pendingOf)
 	}
 }

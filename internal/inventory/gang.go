@@ -523,6 +523,7 @@ func roleOf(p *corev1.Pod, request placement.Request) placement.Role {
 		Neighbors:    neighbors(p),
 		Spreads:      spreads(p),
 		Preferred:    preferences(p),
+		Mounts:       mounts(p),
 	}
 	for _, t := range p.Spec.Tolerations {
 		role.Tolerations = append(role.Tolerations, placement.Toleration{

@@ -14,7 +14,10 @@ type Role struct {
 	// Affinity are alternatives: a node must meet all requirements of one of them. nil allows all.
 	Affinity [][]Requirement
 	// Volumes is what a node must meet to reach the volumes that members have, as Affinity.
-	Volumes     [][]Requirement
+	Volumes [][]Requirement
+	// Mounts is what filters of others look at beside what is said here: kinds of volumes and of
+	// resource claims. What such a filter says of one member holds for those with the same.
+	Mounts      []string
 	Tolerations []Toleration
 	// Pools restricts the nodes to these pools; nil allows all.
 	Pools []string

@@ -37,6 +37,7 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 		volumes: factory.Core().V1().PersistentVolumes().Lister(),
 	}
 	c.state.FindVolumes(bound.of)
+	c.state.FindPendingClaims(bound.pending)
 	nodeInformer := factory.Core().V1().Nodes().Informer()
 	if err := nodeInformer.SetTransform(follow.Trim); err != nil {
 		return nil, fmt.Errorf("follow nodes: %w", err)

@@ -23,3 +23,11 @@ func (v *volumes) of(namespace, claim string) *corev1.PersistentVolume {
 	}
 	return volume
 }
+
+// pending returns a claim that is not bound yet, nil for none.
+func (v *volumes) pending(namespace, claim string) *corev1.PersistentVolumeClaim {
+	if c, err := v.claims.PersistentVolumeClaims(namespace).Get(claim); err == nil && c.Spec.VolumeName == "" {
+		return c
+	}
+	return nil
+}

@@ -290,6 +290,10 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 			beside[roleOf(state, other.pod)]++
 		}
 	}
+	if len(beside) > 0 && why.Code() == fwk.UnschedulableAndUnresolvable {
+		// Those beside it may have taken what it lacks, such as a local volume. Without them a dry run tells.
+		why = fwk.NewStatus(fwk.Unschedulable, why.Reasons()...).WithPlugin(why.Plugin())
+	}
 	found := rejections{}
 	found.addRejected(role, s.node, beside, why)
 	g.checkFilters, g.asked = true, nil

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // refuseOn makes another plugin refuse a node.
@@ -157,4 +159,40 @@ func TestNominatedMembersTakeNoRoomTwice(t *testing.T) {
 		assert.True(t, b.plugin.PreFilterExtensions().AddPod(t.Context(), framework.NewCycleState(), nil, added, info).IsSuccess())
 		assert.Len(t, info.GetPods(), i)
 	}
+}
+
+// Members of one name may mount what others do not: where a volume cannot be attached, one without it can be.
+func TestRejectionIsOfThoseThatMountTheSame(t *testing.T) {
+	b := newBench(t, "a", "b")
+	pods := b.gangPods("job", 2, 8)
+	pods[0].Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	b.handle.rejects = func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+		if len(pod.Spec.Volumes) > 0 && node.Node().Name == "a" {
+			return fwk.NewStatus(fwk.Unschedulable, "it has as many volumes as it can").WithPlugin("Volumes")
+		}
+		return nil
+	}
+	b.submit(pods)
+	for i, want := range []string{"b", "a"} {
+		node, status := b.cycle(pods[i])
+		require.False(t, status.IsRejected(), status.Message())
+		assert.Equal(t, want, node)
+	}
+}
+
+// What a node lacks for good while another member is there may be what that one has taken.
+func TestRejectionBesideAnotherMemberIsOfBoth(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 2)
+	pods[1].Labels[contract.JobReplicaTypeLabel] = "master"
+	b.submit(pods)
+	for range 2 { // the first time may be a cache that is behind
+		_, status := b.cycle(pods[0])
+		require.True(t, status.IsWait(), status.Message())
+		b.refuse(pods[1])
+		b.plugin.Unreserve(t.Context(), b.states[pods[0].UID], pods[0], "a")
+		b.elapse()
+	}
+	rejected, _ := b.plugin.rejectedFor("ns/job")
+	assert.Contains(t, rejected.String(), "1 node refused beyond 1 member")
 }

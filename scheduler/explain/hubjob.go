@@ -10,12 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
@@ -26,7 +23,7 @@ import (
 type HubJob struct {
 	heldJob
 	// binding is what the hub has made of the job and a policy, nil for nothing.
-	binding *unstructured.Unstructured
+	binding *fleet.Binding
 	// unlisted means that the user may not list what is in the queue of the hub.
 	unlisted bool
 	// pods are those that it will have, none where they cannot be told.
@@ -35,17 +32,21 @@ type HubJob struct {
 
 // ListHubJobs lists the jobs of a hub; unread says what may not be read of them.
 func ListHubJobs(ctx context.Context, hub *kube.Client) (all []HubJob, unread []string, err error) {
-	list, err := hub.List(ctx, schema.GroupVersionKind{Group: contract.KarmadaWorkGroup, Version: contract.ResourceBindingVersion, Kind: contract.ResourceBindingKind}, "", "")
+	list, err := hub.List(ctx, fleet.BindingKind, "", "")
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, []string{"the jobs that are in no cluster are not in the answer: you may not list resourcebindings on the hub"}, nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("list where the jobs of the fleet are: %w", err)
 	}
-	bindings := map[string]*unstructured.Unstructured{}
+	bindings := map[string]*fleet.Binding{}
 	for i := range list {
-		of, _, _ := unstructured.NestedStringMap(list[i].Object, "spec", "resource")
-		bindings[bindingKey(schema.FromAPIVersionAndKind(of["apiVersion"], of["kind"]), of["namespace"], of["name"])] = &list[i]
+		binding, err := fleet.BindingOf(&list[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		of := binding.Spec.Resource
+		bindings[bindingKey(of.GroupVersionKind(), of.Namespace, of.Name)] = binding
 	}
 	queued, err := readQueue(ctx, hub, "")
 	if err != nil {
@@ -95,11 +96,8 @@ func (j HubJob) Clusters() (names []string) {
 	if j.binding == nil {
 		return nil
 	}
-	clusters, _, _ := unstructured.NestedSlice(j.binding.Object, "spec", "clusters")
-	for _, cluster := range clusters {
-		if of, ok := cluster.(map[string]any); ok {
-			names = append(names, fmt.Sprint(of["name"]))
-		}
+	for _, cluster := range j.binding.Spec.Clusters {
+		names = append(names, cluster.Name)
 	}
 	return names
 }
@@ -146,13 +144,8 @@ func (j HubJob) MissingIn(cluster string, snapshot *clusterstate.Snapshot) bool 
 
 // refusedBy is why the hub could not make the job in a cluster, "" where it could or has not tried.
 func (j HubJob) refusedBy(cluster string) string {
-	told, _, _ := unstructured.NestedSlice(j.binding.Object, "status", "aggregatedStatus")
-	for _, item := range told {
-		of, _ := item.(map[string]any)
-		if applied, _, _ := unstructured.NestedBool(of, "applied"); of["clusterName"] == cluster && !applied {
-			text, _, _ := unstructured.NestedString(of, "appliedMessage")
-			return strings.TrimSuffix(text, ".")
-		}
+	if told := j.binding.ToldBy(cluster); told != nil && !told.Applied {
+		return strings.TrimSuffix(told.AppliedMessage, ".")
 	}
 	return ""
 }
@@ -168,25 +161,17 @@ func (j HubJob) about(a Answer) Answer {
 }
 
 // held reports whether the job waits in the queue of the hub.
-func (j HubJob) held() bool {
-	if j.binding == nil {
-		return false
-	}
-	held, _, _ := unstructured.NestedBool(j.binding.Object, "spec", "suspension", "scheduling")
-	return held
-}
+func (j HubJob) held() bool { return j.binding != nil && j.binding.Spec.Suspension.Scheduling }
 
 // why is what the scheduler of the fleet has said of the job, and since when.
 func (j HubJob) why() (text string, since time.Time) {
 	if j.binding == nil {
 		return "", time.Time{}
 	}
-	said, err := condition.Find(j.binding, contract.BindingScheduled)
-	if err == nil && said != nil && said.Status != metav1.ConditionTrue {
+	if said := j.binding.Scheduled(); said != nil && said.Status != metav1.ConditionTrue {
 		return strings.TrimSuffix(said.Message, "."), said.LastTransitionTime.Time
 	}
-	scheduler, _, _ := unstructured.NestedString(j.binding.Object, "spec", "schedulerName")
-	return fmt.Sprintf("%s has said nothing of it yet", cmp.Or(scheduler, "the scheduler of the fleet")), j.binding.GetCreationTimestamp().Time
+	return fmt.Sprintf("%s has said nothing of it yet", cmp.Or(j.binding.Spec.SchedulerName, "the scheduler of the fleet")), j.binding.CreationTimestamp.Time
 }
 
 // FixesIn are changes of a cluster of which each makes the job fit there, were it not held, none where it may not go there at all;
@@ -216,12 +201,7 @@ func (j HubJob) barred(cluster *contract.FleetCluster) bool {
 	if j.binding == nil {
 		return false // nobody knows which policy is to come
 	}
-	rules := fleet.Rules{}
-	placement, _, _ := unstructured.NestedMap(j.binding.Object, "spec", "placement")
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(placement, &rules); err != nil {
-		return true
-	}
-	of, _, _ := unstructured.NestedStringMap(j.binding.Object, "spec", "resource")
-	_, why := rules.Bars(cluster, schema.FromAPIVersionAndKind(of["apiVersion"], of["kind"])) // the version that the cluster is to serve
+	rules := cmp.Or(j.binding.Spec.Placement, &fleet.Rules{})
+	_, why := rules.Bars(cluster, j.binding.Spec.Resource.GroupVersionKind()) // the version that the cluster is to serve
 	return why != ""
 }

@@ -13,9 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
+
+func bindingOf(t *testing.T, fields map[string]any) *fleet.Binding {
+	t.Helper()
+	binding, err := fleet.BindingOf(&unstructured.Unstructured{Object: fields})
+	require.NoError(t, err)
+	return binding
+}
 
 // A job on a hub that is in no cluster says whom it waits for.
 func TestHubJob(t *testing.T) {
@@ -26,18 +34,18 @@ func TestHubJob(t *testing.T) {
 			"replicas": int64(2), "template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": contract.PyTorchContainerName}}}},
 		}}},
 	}}
-	binding := func(held bool, conditions ...any) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{
+	binding := func(held bool, conditions ...any) *fleet.Binding {
+		return bindingOf(t, map[string]any{
 			"metadata": map[string]any{"name": "a-pytorchjob", "namespace": "ns", "creationTimestamp": "2026-11-01T12:00:00Z"},
 			"spec":     map[string]any{"schedulerName": contract.FleetSchedulerName, "suspension": map[string]any{"scheduling": held}},
 			"status":   map[string]any{"conditions": conditions},
-		}}
+		})
 	}
 	unit := &contract.QueueUnit{}
 	unit.Status.Position, unit.Status.Message = 2, "1 of 1 jobs run"
 	unit.CreationTimestamp = metav1.Date(2026, 11, 1, 11, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
-		binding  *unstructured.Unstructured
+		binding  *fleet.Binding
 		unit     *contract.QueueUnit
 		state    State
 		headline string
@@ -91,7 +99,7 @@ func hubJob(t *testing.T, gpus string, spec, status map[string]any) HubJob {
 	spec["resource"] = map[string]any{"apiVersion": "batch/v1", "kind": "Job", "namespace": "ns", "name": "a"}
 	return HubJob{
 		heldJob: heldJob{kind: "Job", namespace: "ns", name: "a", object: object}, pods: pods,
-		binding: &unstructured.Unstructured{Object: map[string]any{"spec": spec, "status": status}},
+		binding: bindingOf(t, map[string]any{"spec": spec, "status": status}),
 	}
 }
 

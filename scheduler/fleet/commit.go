@@ -97,11 +97,10 @@ func (c *controller) refuse(ctx context.Context, b *binding, object *unstructure
 
 // said is what the binding's condition Scheduled says.
 func (b *binding) said() string {
-	scheduled, err := condition.Find(b.object, contract.BindingScheduled)
-	if err != nil || scheduled == nil {
-		return "" // what cannot be read is written again
+	if scheduled := b.Scheduled(); scheduled != nil {
+		return scheduled.Message
 	}
-	return scheduled.Message
+	return ""
 }
 
 // report writes the condition of a binding. It is not written where the binding has changed: the change is told, and it is written then.

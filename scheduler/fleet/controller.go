@@ -205,7 +205,7 @@ func (c *controller) setCluster(ctx context.Context, object *unstructured.Unstru
 		return
 	}
 	for key, b := range c.bindings { // they leave it
-		if len(b.Spec.Clusters) > 0 && b.Spec.Clusters[0].Name == cluster.Name {
+		if b.Cluster() == cluster.Name {
 			c.work.Add(key)
 		}
 	}
@@ -242,7 +242,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	if kube.IsNotFound(err) {
 		return nil // the binding goes, too
 	}
-	if apierrors.IsForbidden(err) && len(b.Spec.Clusters) == 0 {
+	if apierrors.IsForbidden(err) && b.Cluster() == "" {
 		text := fmt.Sprintf("the scheduler of the fleet may not read %s of %s: a ClusterRole has to let its account on the hub get them", b.Spec.Resource.Kind, b.Spec.Resource.APIVersion)
 		c.work.AddAfter(b.key(), quiet)
 		return c.refuse(ctx, b, nil, reasonUnreadable, text)
@@ -254,7 +254,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	switch {
 	case c.removed(b) && !ended(object):
 		return c.withdraw(ctx, b, object, newToCome(pods))
-	case len(b.Spec.Clusters) > 0:
+	case b.Cluster() != "":
 		return c.keep(ctx, b, object, pods)
 	case b.Spec.Suspension.Scheduling:
 		c.yield(ctx, b.key())
@@ -296,14 +296,14 @@ func ended(object *unstructured.Unstructured) bool {
 // keep says of a job that was sent that it was, and charges its place, also where it was sent before this program started, until its
 // pods are bound.
 func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
-	if text := result(b.Spec.Clusters[0].Name, pods); len(pods) > 0 && b.said() != text {
+	if text := result(b.Cluster(), pods); len(pods) > 0 && b.said() != text {
 		if _, err := c.report(ctx, b, metav1.ConditionTrue, reasonSuccess, text); err != nil {
 			return err
 		}
 	}
 	finished, gangs := ended(object), newToCome(pods)
 	c.mu.Lock()
-	m, seen := c.members[b.Spec.Clusters[0].Name], c.sent[b.key()]
+	m, seen := c.members[b.Cluster()], c.sent[b.key()]
 	c.mu.Unlock()
 	switch {
 	case finished && m != nil:
@@ -414,8 +414,8 @@ func (c *controller) send(ctx context.Context, b *binding, object *unstructured.
 func (c *controller) incomplete() map[string]bool {
 	names := map[string]bool{}
 	for key, b := range c.bindings {
-		if len(b.Spec.Clusters) > 0 && !c.sent[key] {
-			names[b.Spec.Clusters[0].Name] = true
+		if b.Cluster() != "" && !c.sent[key] {
+			names[b.Cluster()] = true
 		}
 	}
 	return names
@@ -458,7 +458,7 @@ func (c *controller) forget(name string, m *member) {
 	defer c.mu.Unlock()
 	delete(c.members, name)
 	for key, b := range c.bindings { // what the next picture of the cluster lacks
-		if len(b.Spec.Clusters) > 0 && b.Spec.Clusters[0].Name == name {
+		if b.Cluster() == name {
 			delete(c.sent, key)
 			c.work.Add(key)
 		}

@@ -14,16 +14,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// failover is what a policy says of jobs that are not well in their cluster, as Karmada and ACK write it.
-type failover struct {
-	Application *struct {
-		DecisionConditions struct {
-			TolerationSeconds *int64 `json:"tolerationSeconds"`
-		} `json:"decisionConditions"`
-		PurgeMode string `json:"purgeMode"`
-	} `json:"application"`
-}
-
 // Karmada's words for an eviction, and the toleration of a policy that says none.
 // https://github.com/karmada-io/karmada/blob/v1.17.1/pkg/apis/policy/v1alpha1/propagation_types.go, ApplicationFailoverBehavior
 const (
@@ -72,7 +62,7 @@ func (m *member) waits(gangs toCome) bool {
 // came, or it has lost members and finds no place for others. Karmada, which evicts jobs that have failed, takes a job that waits for well.
 func (c *controller) watchOver(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, finished bool) error {
 	tolerated, wanted := b.toleration()
-	name := b.Spec.Clusters[0].Name
+	name := b.Cluster()
 	c.mu.Lock()
 	m := c.members[name]
 	if !wanted || finished || m == nil || !m.synced.Load() || !c.ready(name) {
@@ -113,7 +103,7 @@ func (c *controller) evict(ctx context.Context, b *binding, object *unstructured
 	if mode != purgeImmediately { // the others let it run in both clusters
 		mode = purgeDirectly
 	}
-	from := b.Spec.Clusters[0].Name
+	from := b.Cluster()
 	tasks = slices.DeleteFunc(tasks, func(task any) bool {
 		of, ok := task.(map[string]any)
 		return ok && of["fromCluster"] == from

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 )
@@ -61,7 +62,7 @@ func (b *binding) was() (clusters []string) {
 
 // evictedFrom reports whether the job was evicted from a cluster, and does not run in another one yet.
 func (b *binding) evictedFrom(cluster string) bool {
-	return slices.ContainsFunc(b.Spec.GracefulEvictionTasks, func(task evictionTask) bool { return task.FromCluster == cluster })
+	return slices.ContainsFunc(b.Spec.GracefulEvictionTasks, func(task fleet.Eviction) bool { return task.FromCluster == cluster })
 }
 
 // leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
@@ -110,12 +111,9 @@ func (m *member) podsOf(gangs toCome, all bool) (pods int) {
 
 // removed reports whether a job is in a cluster that is being removed from the fleet. Of one that the hub does not show nobody has said that.
 func (c *controller) removed(b *binding) bool {
-	if len(b.Spec.Clusters) == 0 {
-		return false
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cluster := c.clusters[b.Spec.Clusters[0].Name]
+	cluster := c.clusters[b.Cluster()]
 	return cluster != nil && cluster.DeletionTimestamp != nil
 }
 
@@ -123,7 +121,7 @@ func (c *controller) removed(b *binding) bool {
 // and keeps the cluster until no binding names it. Of a cluster that is not reached who removes it has said that nothing runs there. A
 // job that has finished stays in its cluster, which goes when the job is deleted: elsewhere it would run once more.
 func (c *controller) withdraw(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome) error {
-	from := b.Spec.Clusters[0].Name
+	from := b.Cluster()
 	c.mu.Lock()
 	cluster, m := c.clusters[from], c.members[from]
 	c.mu.Unlock()

@@ -208,7 +208,7 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, gan
 // tend keeps the place of a job that was sent for as long as it is on its way, and gives it back in all other clusters, and once it is
 // not needed any more. One whose pods have not come by then is not charged any more either.
 func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, finished bool) {
-	to := b.Spec.Clusters[0].Name
+	to := b.Cluster()
 	c.drop(ctx, b.key(), to)
 	c.mu.Lock()
 	for name, other := range c.members { // it may be there by another decision than ours

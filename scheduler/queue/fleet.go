@@ -1,68 +1,27 @@
 package queue
 
 import (
-	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 )
 
 // binding is what holds a job on the hub of a fleet, and lets the fleet's scheduler take it. No pods run there: what the job needs is
 // said by its object, how far it is by what its cluster tells of it.
 func binding() kind {
-	group := schema.GroupVersion{Group: contract.KarmadaWorkGroup, Version: contract.ResourceBindingVersion}
-	return kind{group.WithKind(contract.ResourceBindingKind), contract.ResourceBindingResource, []string{"spec", "suspension", "scheduling"}}
+	return kind{fleet.BindingKind, contract.ResourceBindingResource, []string{"spec", "suspension", "scheduling"}}
 }
 
 func (k kind) binds() bool { return k.gvk.Kind == contract.ResourceBindingKind }
 
-// bindingContent is Karmada's binding, as far as the queue reads it.
-type bindingContent struct {
-	Spec struct {
-		Resource struct {
-			APIVersion string    `json:"apiVersion"`
-			Kind       string    `json:"kind"`
-			Name       string    `json:"name"`
-			UID        types.UID `json:"uid"`
-		} `json:"resource"`
-		Clusters []struct {
-			Name string `json:"name"`
-		} `json:"clusters"`
-	} `json:"spec"`
-	Status struct {
-		AggregatedStatus []struct {
-			ClusterName string         `json:"clusterName"`
-			Status      map[string]any `json:"status"`
-		} `json:"aggregatedStatus"`
-	} `json:"status"`
-}
-
-// queueable reports whether the object is of a kind that can be queued.
-func (c *bindingContent) queueable() bool {
-	for _, k := range kinds() {
-		if k.gvk == schema.FromAPIVersionAndKind(c.Spec.Resource.APIVersion, c.Spec.Resource.Kind) {
-			return true
-		}
-	}
-	return false
-}
-
-// sent reports whether the job has a cluster.
-func (c *bindingContent) sent() bool { return c != nil && len(c.Spec.Clusters) > 0 }
-
-// told is what the job's cluster says of it, nil for nothing yet.
-func (c *bindingContent) told() map[string]any {
-	for _, status := range c.Status.AggregatedStatus {
-		if len(c.Spec.Clusters) > 0 && status.ClusterName == c.Spec.Clusters[0].Name {
-			return status.Status
-		}
-	}
-	return nil
+// queueable reports whether the object of a binding is of a kind that can be queued.
+func queueable(b *fleet.Binding) bool {
+	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.gvk == b.Spec.Resource.GroupVersionKind() })
 }
 
 // setBinding takes in a binding of the hub.
@@ -77,12 +36,9 @@ func (s *state) takeBinding(object *unstructured.Unstructured) error {
 	if before != nil && !newer(object, before.object) {
 		return nil
 	}
-	content := &bindingContent{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, content); err != nil {
-		return fmt.Errorf("read %s %s/%s: %w", contract.ResourceBindingKind, object.GetNamespace(), object.GetName(), err)
-	}
-	if !content.queueable() {
-		return nil
+	content, err := fleet.BindingOf(object)
+	if err != nil || !queueable(content) {
+		return err
 	}
 	s.jobs[object.GetUID()] = s.boundJob(object, content)
 	s.bindingOf[content.Spec.Resource.UID] = object.GetUID()
@@ -91,15 +47,13 @@ func (s *state) takeBinding(object *unstructured.Unstructured) error {
 }
 
 // boundJob is the job of a binding; the lock must be held.
-func (s *state) boundJob(object *unstructured.Unstructured, content *bindingContent) *job {
+func (s *state) boundJob(object *unstructured.Unstructured, content *fleet.Binding) *job {
 	j := &job{
 		kind: binding(), object: object, namespace: object.GetNamespace(), name: object.GetName(), uid: object.GetUID(),
 		created: object.GetCreationTimestamp().Unix(), deleted: object.GetDeletionTimestamp() != nil, content: content,
 	}
-	if !content.sent() { // what is in a cluster runs there, whoever holds its binding
-		j.suspended, _, _ = unstructured.NestedBool(object.Object, j.kind.suspend...)
-	}
-	j.wanted = j.suspended // whoever holds a binding asks for the queue
+	j.suspended = content.Spec.Suspension.Scheduling && content.Cluster() == "" // what is in a cluster runs there, whoever holds its binding
+	j.wanted = j.suspended                                                      // whoever holds a binding asks for the queue
 	described := s.described[content.Spec.Resource.UID]
 	if described == nil {
 		return j
@@ -107,12 +61,12 @@ func (s *state) boundJob(object *unstructured.Unstructured, content *bindingCont
 	j.created, j.sequence = described.created, described.sequence // bindings are made in any order
 	j.needs, j.declined = described.needs, described.declined
 	j.started, j.finished = described.started, described.finished
-	if told := content.told(); told != nil {
+	if told := content.ToldBy(content.Cluster()); told != nil && told.Status != nil {
 		there := &unstructured.Unstructured{Object: map[string]any{}}
 		for field, value := range described.object.Object {
 			there.Object[field] = value
 		}
-		there.Object["status"] = told
+		there.Object["status"] = told.Status
 		if status, err := trainingjob.StatusOf(there); err == nil {
 			j.course(status)
 			if status.Phase == trainingjob.Running || j.finished != "" {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	trainingjob "github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
@@ -74,7 +75,7 @@ type job struct {
 	// running is how many pods are known to run by what is told of the job in another cluster.
 	running int
 	// content is that of the binding that holds the job in a fleet, nil in a cluster.
-	content *bindingContent
+	content *fleet.Binding
 	// finished is Succeed or Failed, "" before.
 	finished contract.QueueUnitPhase
 	// sequence is the order of arrival within a second: the resource version with which
@@ -135,6 +136,9 @@ func (j *job) unitName() string {
 	}
 	return contract.QueueUnitName(j.kind.gvk.Kind, j.name)
 }
+
+// sent reports whether the job of a fleet has a cluster.
+func (j *job) sent() bool { return j.content != nil && j.content.Cluster() != "" }
 
 // about is the object that is told of what becomes of the job.
 func (j *job) about() runtime.Object {

@@ -40,7 +40,7 @@ func (p *reconciler) reconcile(j *job, u *unit) {
 		p.reconcileReleasing(e)
 	case u.Status.Phase == contract.UnitDequeued || u.Status.Phase == contract.UnitRunning:
 		p.reconcileReleased(e)
-	case !j.suspended && (j.asked || u.Status.Phase == contract.UnitBackoff && !j.content.sent()):
+	case !j.suspended && (j.asked || u.Status.Phase == contract.UnitBackoff && !j.sent()):
 		p.out.suspend = append(p.out.suspend, j)
 		p.charge(e)
 	case !j.suspended: // someone resumed it

@@ -10,10 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -32,8 +29,6 @@ type site struct {
 	// waits is why a job of a fleet has no cluster.
 	waits string
 }
-
-var bindingKind = schema.GroupVersionKind{Group: contract.KarmadaWorkGroup, Version: contract.ResourceBindingVersion, Kind: contract.ResourceBindingKind}
 
 // siteOf finds where a job runs, of which obj is the object that Terraform has made.
 func (r *trainingJob) siteOf(ctx context.Context, m *model, obj *unstructured.Unstructured) (s site, err error) {
@@ -58,7 +53,7 @@ func siteInFleet(ctx context.Context, on *session.Session, framework job.Framewo
 	if err != nil {
 		return s, err
 	}
-	binding, err := hub.Get(ctx, bindingKind, obj.GetNamespace(), fleet.BindingName(obj.GetKind(), obj.GetName()))
+	object, err := hub.Get(ctx, fleet.BindingKind, obj.GetNamespace(), fleet.BindingName(obj.GetKind(), obj.GetName()))
 	if kube.IsNotFound(err) {
 		s.waits = "the hub has not looked at it yet: no policy has taken it"
 		return s, nil
@@ -66,21 +61,19 @@ func siteInFleet(ctx context.Context, on *session.Session, framework job.Framewo
 	if err != nil {
 		return s, fmt.Errorf("look where the hub has sent the job: %w", err)
 	}
-	clusters, _, err := unstructured.NestedSlice(binding.Object, "spec", "clusters")
+	binding, err := fleet.BindingOf(object)
 	if err != nil {
-		return s, fmt.Errorf("read binding %s: %w", binding.GetName(), err)
+		return s, err
 	}
-	if len(clusters) == 0 {
+	if s.cluster = binding.Cluster(); s.cluster == "" {
 		s.waits = "it has no cluster yet"
-		if said, err := condition.Find(binding, contract.BindingScheduled); err == nil && said != nil && said.Message != "" {
+		if said := binding.Scheduled(); said != nil && said.Message != "" {
 			s.waits = said.Message
-		} else if held, _, _ := unstructured.NestedBool(binding.Object, "spec", "suspension", "scheduling"); held {
+		} else if binding.Spec.Suspension.Scheduling {
 			s.waits = "it waits in the queue of the hub"
 		}
 		return s, nil
 	}
-	first, _ := clusters[0].(map[string]any)
-	s.cluster, _ = first["name"].(string)
 	members, err := on.Fleet()
 	if err != nil {
 		return s, err

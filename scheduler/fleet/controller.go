@@ -341,14 +341,38 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 		return err
 	}
 	c.mu.Lock()
+	c.waiting[b.key()] = true
+	c.mu.Unlock()
+	offers, reasons, unknown := c.offers(b, gangs)
+	best := clusterchoice.Best(offers)
+	if best < 0 && unknown {
+		return nil // the jobs that wait are tried again once it is known
+	}
+	if best < 0 {
+		text := "the fleet has no clusters"
+		if len(reasons) > 0 {
+			text = strings.Join(reasons, "; ")
+		}
+		return c.refuse(ctx, b, object, reasonNoCluster, text)
+	}
+	c.mu.Lock()
+	chosen := c.members[offers[best].Cluster]
+	c.mu.Unlock()
+	if chosen == nil || chosen.hold(b.key(), gangs) != "" {
+		c.work.AddAfter(b.key(), again)
+		return nil // someone was faster
+	}
+	return c.ask(ctx, b, object, chosen, pods)
+}
+
+// offers are the places that clusters have for a job. reasons are why the others have none, in the order of their names; unknown means
+// that some may have one yet.
+func (c *controller) offers(b *binding, gangs toCome) (offers []clusterchoice.Offer, reasons []string, unknown bool) {
+	c.mu.Lock()
 	members := maps.Clone(c.members)
 	all := slices.SortedFunc(maps.Values(c.clusters), func(a, b *contract.FleetCluster) int { return natural.Compare(a.Name, b.Name) })
-	c.waiting[b.key()] = true
 	incomplete := c.incomplete()
 	c.mu.Unlock()
-	var offers []clusterchoice.Offer
-	var reasons []string
-	unknown := false // some cluster may have a place yet
 	for _, cluster := range all {
 		term, why := b.Spec.Placement.Bars(cluster, b.kind())
 		m := members[cluster.Name]
@@ -373,23 +397,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 			reasons = append(reasons, cluster.Name+": "+strings.TrimSuffix(why, "."))
 		}
 	}
-	best := clusterchoice.Best(offers)
-	if best < 0 && unknown {
-		return nil // the jobs that wait are tried again once it is known
-	}
-	if best < 0 {
-		text := "the fleet has no clusters"
-		if len(reasons) > 0 {
-			text = strings.Join(reasons, "; ")
-		}
-		return c.refuse(ctx, b, object, reasonNoCluster, text)
-	}
-	chosen := members[offers[best].Cluster]
-	if why := chosen.hold(b.key(), gangs); why != "" {
-		c.work.AddAfter(b.key(), again)
-		return nil // someone was faster
-	}
-	return c.ask(ctx, b, object, chosen, pods)
+	return offers, reasons, unknown
 }
 
 // send sends a job to the cluster that was chosen, where its place is charged.

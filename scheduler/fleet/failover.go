@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
 )
 
 // Karmada's words for an eviction, and the toleration of a policy that says none.
@@ -60,6 +61,7 @@ func (m *member) waits(gangs toCome) bool {
 
 // watchOver takes a gang out of its cluster that waits there for longer than its policy tolerates: its place was lost before its pods
 // came, or it has lost members and finds no place for others. Karmada, which evicts jobs that have failed, takes a job that waits for well.
+// As long as no other cluster has a place it stays, since members of it may run.
 func (c *controller) watchOver(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, finished bool) error {
 	tolerated, wanted := b.toleration()
 	name := b.Cluster()
@@ -90,7 +92,14 @@ func (c *controller) watchOver(ctx context.Context, b *binding, object *unstruct
 		c.work.AddAfter(b.key(), rest)
 		return nil
 	}
-	return c.evict(ctx, b, object, fmt.Sprintf("its gang has waited in cluster %s for %s, and the policy tolerates that for %s: it goes to the first cluster that has a place", name, time.Since(seen.since).Round(time.Second), tolerated))
+	offers, _, _ := c.offers(b, gangs)
+	if !slices.ContainsFunc(offers, func(offer clusterchoice.Offer) bool { return offer.Cluster != name }) {
+		c.mu.Lock()
+		c.waiting[b.key()] = true
+		c.mu.Unlock()
+		return nil
+	}
+	return c.evict(ctx, b, object, fmt.Sprintf("its gang has waited in cluster %s for %s, and the policy tolerates that for %s: it goes to another one", name, time.Since(seen.since).Round(time.Second), tolerated))
 }
 
 // evict takes a job out of its cluster as Karmada does.

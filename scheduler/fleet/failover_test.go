@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -68,9 +69,11 @@ func TestAGangThatWaitsForTooLong(t *testing.T) {
 		bound     int
 		waited    time.Duration
 		done      bool
+		full      bool // the other cluster
 		withdrawn bool
 	}{
 		"for too long":                      {failover: patient, waited: 31 * time.Second, withdrawn: true},
+		"no other cluster has a place":      {failover: patient, waited: time.Hour, full: true},
 		"not for long":                      {failover: patient, waited: 29 * time.Second},
 		"it runs":                           {failover: patient, waited: time.Hour, bound: 3},
 		"it has ended":                      {failover: patient, waited: time.Hour, done: true},
@@ -88,6 +91,15 @@ func TestAGangThatWaitsForTooLong(t *testing.T) {
 			if test.cluster != "" {
 				w.setCluster(t.Context(), object(t, test.cluster))
 			}
+			other := newMember(t)
+			other.name = "other"
+			other.synced.Store(true)
+			w.members["other"] = other
+			w.setCluster(t.Context(), object(t, strings.Replace(clusterText, "name: m", "name: other", 1)))
+			if test.full {
+				require.Empty(t, other.hold("default/b", newToCome(gang(t, "b", 1, 4))))
+			}
+			w.sent["default/a"] = true
 			w.kept(t, o, 1, time.Now().Add(time.Minute))
 			w.m.setPods(t, pods, test.bound, nil)
 			w.watched["default/a"] = watchedJob{cluster: "m", since: time.Now().Add(-test.waited)}
@@ -95,6 +107,7 @@ func TestAGangThatWaitsForTooLong(t *testing.T) {
 			after := w.bindings["default/a"].Spec
 			if !test.withdrawn {
 				assert.Len(t, after.Clusters, 1)
+				assert.Equal(t, test.full, w.waiting["default/a"], "it is looked at again when something changes in a cluster")
 				return
 			}
 			assert.Empty(t, after.Clusters)

@@ -53,7 +53,7 @@ func (r *policy) Schema(ctx context.Context, _ resource.SchemaRequest, resp *res
 			"What others change of the fields that are here shows up as drift; other fields of the policy are left alone. " +
 			"Policies of whole clusters (`ClusterPropagationPolicy`) are not managed.\n\n" +
 			"The fields `suspension.scheduling` and `custom_scheduling_type` are ACK's: a hub of Karmada alone refuses them in the plan. The hub of the local platform has them, " +
-			"and a queue: with `suspension.scheduling` jobs wait until the hub's quota tree lets them go. With `failover` a gang that fails in its cluster, or waits there because it has lost its place, goes to another one; from a cluster that is lost once someone removes that from the fleet. " +
+			"and a queue: with `suspension.scheduling` jobs wait until the hub's quota tree lets them go. With `failover` a gang that fails in its cluster, or waits there because it has lost its place while another one has room, goes to another one; from a cluster that is lost once someone removes that from the fleet. " +
 			"Destroying a policy leaves what it has sent to member clusters where it is.",
 		Attributes: attributes,
 	}

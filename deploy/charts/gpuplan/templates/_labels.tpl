@@ -29,3 +29,16 @@ app.kubernetes.io/name: gpuplan-node-agent
 app.kubernetes.io/name: {{ index . 0 }}
 {{ include "gpuplan.labels" (index . 1) }}
 {{- end }}
+
+{{/* The token of an account on a hub; of a list as above. The account comes before it. */}}
+{{- define "gpuplan.fleet.token" -}}
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {{ index . 0 }}
+  namespace: {{ (index . 1).Release.Namespace }}
+  labels: {{- include "gpuplan.fleet.labels" . | nindent 4 }}
+  annotations:
+    kubernetes.io/service-account.name: {{ index . 0 }}
+type: kubernetes.io/service-account-token
+{{- end }}

@@ -25,6 +25,8 @@ type dryRun struct {
 	// left is what is left on nodes, by position; evicted counts the victims.
 	left    []left
 	evicted int
+	// stay are those of the victims that placeBeside has not evicted.
+	stay []*RunningGang
 	// usage is that of the quota tree, nil when there is none.
 	usage      *quotaUsage
 	capacities *packing.Capacities
@@ -136,9 +138,18 @@ func (d *dryRun) fits() bool {
 	return ok
 }
 
-// place places the members that a variant of the gang needs, nil when they do not fit.
-func (d *dryRun) place(g placement.Gang) *placement.Placement {
-	result, _ := d.planner(g).Place()
+// placeBeside places the members that the gang needs beside those of the victims that stay, nil when they do not fit.
+func (d *dryRun) placeBeside(stay []*RunningGang) *placement.Placement {
+	already, restored := divide(stay, d.stay)
+	_, evicted := divide(d.stay, already)
+	for _, r := range restored {
+		d.restore(r)
+	}
+	for _, r := range evicted {
+		d.evict(r)
+	}
+	d.stay = stay
+	result, _ := d.planner(d.gang).Place()
 	return result.Placement
 }
 

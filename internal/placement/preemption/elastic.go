@@ -153,14 +153,25 @@ func joined(chosen, candidates []*RunningGang) []*RunningGang {
 	return list
 }
 
-// near keeps the gangs that have a pod on one of the nodes, with all that goes with them.
-func near(list []*RunningGang, nodes map[string]bool) []*RunningGang {
+// near keeps the gangs that have a pod on one of the nodes of a place, with all that goes with them.
+func near(list []*RunningGang, place *placement.Placement) []*RunningGang {
+	nodes := map[string]bool{}
+	for _, a := range place.Assignments {
+		nodes[a.Node] = true
+	}
 	on := func(r *RunningGang) bool {
-		return slices.ContainsFunc(r.pods, func(pod *placement.Pod) bool { return nodes[pod.Node] })
+		for i, pod := range r.pods {
+			if (i == 0 || pod.Node != r.pods[i-1].Node) && nodes[pod.Node] {
+				return true
+			}
+		}
+		return false
 	}
 	all := map[string]bool{}
 	for _, r := range list {
-		all[r.Gang] = all[r.Gang] || r.surplus > 0 && on(r)
+		if r.surplus > 0 && on(r) {
+			all[r.Gang] = true
+		}
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(r *RunningGang) bool { return !on(r) && !all[r.Gang] })
 }

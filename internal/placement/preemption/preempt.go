@@ -36,9 +36,9 @@ import (
 //
 // Only gangs that are preemptible go, none of which the API server refuses to delete a pod, and no more
 // pods of a disruption budget than it allows. A gang goes as a whole, or it loses members beyond its minimum and runs on
-// ([snapshot.View.SetMinimum]). What is going already comes first, because it costs nobody anything;
-// then what is left of gangs that lose members already that they need; then lowest priority
-// first; of equal ones members beyond a minimum, then those that free the most of the places
+// ([snapshot.View.SetMinimum]). Who may not go does not count as gone: others of its leaf go in its place.
+// What is going already comes first, because it costs nobody anything; then what is left of gangs that
+// lose members already that they need; then lowest priority first; of equal ones members beyond a minimum, then those that free the most of the places
 // that are needed, then the smallest, then those whose leaf borrows most, then the youngest.
 // No victim is taken that the others make superfluous.
 //
@@ -108,21 +108,19 @@ func preempt(v *snapshot.View, p *packing.Packer) (placement.Reservation, bool) 
 	}
 	tree := v.Seen(&p.Gang, PodsOf(leaving)).LastQuota()
 	leaving, victims := RunningGangs(v, p.Gang.ID, mayPreempt(&p.Gang, tree, p.Charge(p.Needed)))
+	rules := newRules(v, p, tree)
+	victims = rules.alone(splitSurplus(v, victims))
 	empty := newDryRun(v, p.Gang)
 	if !empty.fitsWithout(slices.Concat(leaving, victims)) {
 		return placement.Reservation{}, false
 	}
-	victims = splitSurplus(v, victims)
 	sortVictims(v, victims, p, tree)
-	allowed := func(victims []*RunningGang) []*RunningGang {
-		if tree != nil && tree.Entitled(p.Gang.Leaf, p.Charge(p.Needed)) {
-			victims = borrowers(p, tree.Clone(), victims)
-		}
-		return slices.Concat(leaving, entire(withinBudgets(v, p.Gang.ID, victims)))
+	fewest := func(victims []*RunningGang) ([]*RunningGang, bool) {
+		return Fewest(v, p.Gang, slices.Concat(leaving, victims))
 	}
-	after, ok := Fewest(v, p.Gang, allowed(victims))
+	after, ok := fewest(rules.together(victims))
 	if !ok {
-		after, ok = fewestByNodes(v, empty, victims, allowed)
+		after, ok = rules.search(victims, empty.placeBeside, fewest)
 	}
 	if !ok {
 		return placement.Reservation{}, false
@@ -155,33 +153,6 @@ func mayPreempt(g *placement.Gang, tree *quota.Tree, charge quota.Resources) fun
 	}
 }
 
-// borrowers keeps the candidates whose leaf still borrows when those before them have gone.
-// For members beyond a minimum nobody is evicted whose leaf would use less than its minimum then.
-func borrowers(p *packing.Packer, tree *quota.Tree, candidates []*RunningGang) []*RunningGang {
-	needed := p.Charge(p.Needed)
-	takes := tree.Borrows
-	if p.Gang.More > 0 {
-		takes = tree.Spares
-	}
-	var list []*RunningGang
-	for _, r := range candidates {
-		charge := placement.ChargeOf(r.pods)
-		if takes(r.Leaf, charge, needed) {
-			tree.Remove(r.Leaf, charge, r.preemptible)
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
-// withinBudgets keeps the candidates that disruption budgets let go together with those
-// before them, and with pods that are evicted already and that a budget may not have
-// counted yet.
-func withinBudgets(v *snapshot.View, gang string, candidates []*RunningGang) []*RunningGang {
-	evictions := v.CountEvictions(gang)
-	return slices.DeleteFunc(slices.Clone(candidates), func(r *RunningGang) bool { return !evictions.Allow(r.pods) })
-}
-
 // followWaiting is [planner.Follow] for a gang that may wait: where its place is free once those have gone
 // that are leaving, the result is a reservation that waits for them.
 func followWaiting(v *snapshot.View, g *placement.Gang) (result placement.Result, why string, ok bool) {
@@ -197,11 +168,7 @@ func followWaiting(v *snapshot.View, g *placement.Gang) (result placement.Result
 	if still != "" {
 		return placement.Result{}, why, false
 	}
-	nodes := map[string]bool{}
-	for _, a := range result.Placement.Assignments {
-		nodes[a.Node] = true
-	}
-	after := near(leaving, nodes)
+	after := near(leaving, result.Placement)
 	if fewer, _ := planner.AsPlanned(v, g, PodsOf(after)); !reflect.DeepEqual(fewer, result) {
 		after = leaving // from other nodes they leave quota
 	}

@@ -54,3 +54,25 @@ func BenchmarkReclaim(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkReclaimRefused finds no victims for a gang that is entitled to GPUs of a full cluster: a
+// disruption budget lets too few of those go that borrow them.
+func BenchmarkReclaimRefused(b *testing.B) {
+	for _, nodes := range []int{250, 1_000, 5_000} {
+		b.Run(fmt.Sprintf("nodes=%d/gangs=%d/wanted=32x8", nodes, 2*nodes), func(b *testing.B) {
+			v := packed(b, nodes, 4, 256)
+			v.SetBudget("ml/budget", 64)
+			for _, pod := range v.Cluster().Pods {
+				pod := *pod
+				pod.Budgets = []string{"ml/budget"}
+				v.AddPod(pod)
+			}
+			g := placementtest.Job(-1, 32, 8)
+			g.Leaf, g.Preemptible = "owner", true
+			for b.Loop() {
+				v.SetBudget("ml/budget", 64) // forgets the verdict
+				require.Nil(b, preemption.Plan(v, g).Placement)
+			}
+		})
+	}
+}

@@ -526,6 +526,48 @@ func TestReservationAndTheQuotaOfTheLauncher(t *testing.T) {
 	}
 }
 
+// TestReclaimBesideABudget: who stays for a disruption budget does not count as gone, so that the others of its leaf go,
+// whatever their priority, and the leaf keeps its minimum.
+func TestReclaimBesideABudget(t *testing.T) {
+	for name, test := range map[string]struct {
+		allowed  int
+		priority []int32
+		nodes    map[string]bool
+		victims  []string
+	}{
+		"none of one gang":                    {allowed: 0, priority: []int32{0, 0, 0}, victims: []string{"b/1", "b/2"}},
+		"none of the lowest priority":         {allowed: 0, priority: []int32{0, 9, 9}, victims: []string{"b/1", "b/2"}},
+		"all of one gang":                     {allowed: 4, priority: []int32{0, 1, 2}, victims: []string{"b/0", "b/1"}},
+		"too few of one gang":                 {allowed: 3, priority: []int32{0, 1, 2}, victims: []string{"b/1", "b/2"}},
+		"all, where the leaf keeps its place": {allowed: 4, priority: []int32{0, 1, 2}, nodes: map[string]bool{"n0": true}, victims: []string{"b/1", "b/2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := placementtest.TopologyView(3)
+			placementtest.SetQuota(t, v, quota.Spec{Min: gpus(24), Max: gpus(24), Children: []quota.Spec{
+				{Name: "a", Min: gpus(16), Max: gpus(24)}, {Name: "b", Min: gpus(8), Max: gpus(24)},
+			}})
+			v.SetBudget("b/budget", test.allowed)
+			for i, priority := range test.priority {
+				placementtest.Place(t, v, placementtest.InLeaf(placementtest.Gang(fmt.Sprint("b/", i), 4, placementtest.WholeGPUs(2)), "b", priority))
+			}
+			for _, pod := range v.Pods("n0") {
+				require.Equal(t, "b/0", pod.Gang)
+				pod.Budgets = []string{"b/budget"}
+				v.AddPod(pod)
+			}
+			g := placementtest.InLeaf(placementtest.Gang("a/0", 8, placementtest.WholeGPUs(2)), "a", 0)
+			g.ExcludeNodes = test.nodes
+			result := preemption.Plan(v, g)
+			require.NotNil(t, result.Placement, result.Verdict)
+			var victims []string
+			for _, victim := range result.Victims {
+				victims = append(victims, victim.Gang)
+			}
+			assert.ElementsMatch(t, test.victims, victims)
+		})
+	}
+}
+
 // TestBudgetAndTheOwnReservation: a gang whose place does not do any more is planned again. Whom it would have evicted
 // for that place stays, and counts in no budget, unless it is going already.
 func TestBudgetAndTheOwnReservation(t *testing.T) {

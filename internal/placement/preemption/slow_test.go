@@ -84,20 +84,22 @@ func preemptSlowly(v *snapshot.View, p *packing.Packer) (placement.Reservation, 
 	}
 	tree := v.Seen(&p.Gang, PodsOf(leaving)).LastQuota()
 	leaving, victims := RunningGangs(v, p.Gang.ID, mayPreempt(&p.Gang, tree, p.Charge(p.Needed)))
+	rules := newRules(v, p, tree)
+	victims = rules.alone(splitSurplus(v, victims))
 	if !fitsWithout(v, p.Gang, slices.Concat(leaving, victims)) {
 		return placement.Reservation{}, false
 	}
-	victims = splitSurplus(v, victims)
 	sortVictims(v, victims, p, tree)
-	allowed := func(victims []*RunningGang) []*RunningGang {
-		if tree != nil && tree.Entitled(p.Gang.Leaf, p.Charge(p.Needed)) {
-			victims = borrowers(p, tree.Clone(), victims)
-		}
-		return slices.Concat(leaving, entire(withinBudgets(v, p.Gang.ID, victims)))
+	fewest := func(victims []*RunningGang) ([]*RunningGang, bool) {
+		return fewestSlowly(v, p.Gang, slices.Concat(leaving, victims))
 	}
-	after, ok := fewestSlowly(v, p.Gang, allowed(victims))
+	after, ok := fewest(rules.together(victims))
 	if !ok {
-		after, ok = fewestByNodesSlowly(v, p.Gang, leaving, victims, allowed)
+		place := func(stay []*RunningGang) *placement.Placement {
+			_, gone := divide(victims, stay)
+			return placeWithout(v, p.Gang, slices.Concat(leaving, gone))
+		}
+		after, ok = rules.search(victims, place, fewest)
 	}
 	if !ok {
 		return placement.Reservation{}, false
@@ -112,27 +114,6 @@ func preemptSlowly(v *snapshot.View, p *packing.Packer) (placement.Reservation, 
 		r.After = append(r.After, gone.Victim)
 	}
 	return r, true
-}
-
-func fewestByNodesSlowly(v *snapshot.View, g placement.Gang, leaving, victims []*RunningGang, allowed func([]*RunningGang) []*RunningGang) ([]*RunningGang, bool) {
-	elsewhere := g
-	elsewhere.ExcludeNodes = map[string]bool{}
-	maps.Copy(elsewhere.ExcludeNodes, g.ExcludeNodes)
-	for range victimsFor {
-		place := placeWithout(v, elsewhere, slices.Concat(leaving, victims))
-		if place == nil {
-			break
-		}
-		nodes := map[string]bool{}
-		for _, a := range place.Assignments {
-			nodes[a.Node] = true
-		}
-		if after, ok := fewestSlowly(v, g, allowed(near(victims, nodes))); ok {
-			return after, true
-		}
-		maps.Copy(elsewhere.ExcludeNodes, nodes)
-	}
-	return nil, false
 }
 
 func fitsWithout(v *snapshot.View, g placement.Gang, gone []*RunningGang) bool {

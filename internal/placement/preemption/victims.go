@@ -1,7 +1,6 @@
 package preemption
 
 import (
-	"maps"
 	"slices"
 	"sort"
 
@@ -41,30 +40,62 @@ func Fewest(v *snapshot.View, g placement.Gang, candidates []*RunningGang) ([]*R
 	return joined(chosen, candidates), true
 }
 
-// victimsFor bounds the places that are tried for a nomination.
-const victimsFor = 8
+// triesFor bounds the sets of victims that are looked at for a nomination.
+const triesFor = 32
 
-// fewestByNodes is [Fewest] for when only some of the victims may go, and those that would go
-// first leave no room where it is needed: it looks for a place on a cluster that all have left,
-// and takes the victims from the nodes of that place alone; when too few of those may go, it
-// looks on other nodes.
-func fewestByNodes(v *snapshot.View, empty *dryRun, victims []*RunningGang, allowed func([]*RunningGang) []*RunningGang) ([]*RunningGang, bool) {
-	elsewhere := empty.gang
-	elsewhere.ExcludeNodes = map[string]bool{}
-	maps.Copy(elsewhere.ExcludeNodes, empty.gang.ExcludeNodes)
-	for range victimsFor {
-		place := empty.place(elsewhere)
-		if place == nil {
-			break
+// search looks for victims when not all may go together, and those that would go first leave no room where it is
+// needed: it looks for a place on a cluster that all have left, and takes the victims from the nodes of that place
+// alone. When too few of those may go, it looks again with some that stay where they are: first with all that may not
+// go beside the others, then with each by itself.
+func (r *rules) search(
+	victims []*RunningGang, place func(stay []*RunningGang) *placement.Placement, fewest func([]*RunningGang) ([]*RunningGang, bool),
+) ([]*RunningGang, bool) {
+	var tried [][]*RunningGang
+	for open := [][]*RunningGang{nil}; len(open) > 0 && len(tried) < triesFor; {
+		stay, going := divide(victims, open[0])
+		open = open[1:]
+		if slices.ContainsFunc(tried, func(o []*RunningGang) bool { return slices.Equal(o, stay) }) {
+			continue
 		}
-		nodes := map[string]bool{}
-		for _, a := range place.Assignments {
-			nodes[a.Node] = true
+		tried = append(tried, stay)
+		found := place(stay)
+		if found == nil {
+			continue
 		}
-		if after, ok := Fewest(v, empty.gang, allowed(near(victims, nodes))); ok {
+		list := near(going, found)
+		together := r.together(list)
+		after, ok := fewest(together)
+		if !ok && len(together) == len(list) {
+			_, others := divide(going, list)
+			list = append(list, others...) // on other nodes they leave quota
+			together = r.together(list)
+			after, ok = fewest(together)
+		}
+		if ok {
 			return after, true
 		}
-		maps.Copy(elsewhere.ExcludeNodes, nodes)
+		if _, refused := divide(list, together); len(refused) > 0 {
+			open = slices.Insert(open, 0, append(refused, stay...))
+		}
+		for i := 0; i < len(list) && len(open) < triesFor; i++ {
+			open = append(open, append([]*RunningGang{list[i]}, stay...))
+		}
 	}
 	return nil, false
+}
+
+// divide divides a list into those that are among some, and the others.
+func divide(list, some []*RunningGang) (among, others []*RunningGang) {
+	is := map[*RunningGang]bool{}
+	for _, r := range some {
+		is[r] = true
+	}
+	for _, r := range list {
+		if is[r] {
+			among = append(among, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return among, others
 }

@@ -52,6 +52,13 @@ func (e *Evictions) Allow(pods []*placement.Pod) bool {
 	return within
 }
 
+// Allows reports whether Allow would count the pods.
+func (e *Evictions) Allows(pods []*placement.Pod) bool {
+	within := e.count(pods, 1)
+	e.count(pods, -1)
+	return within
+}
+
 func (e *Evictions) count(pods []*placement.Pod, by int) (within bool) {
 	within = true
 	for _, p := range pods {

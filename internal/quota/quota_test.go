@@ -155,6 +155,17 @@ func TestResourceThatTheTreeDoesNotNameIsFree(t *testing.T) {
 	assert.Nil(t, tr.Fits("vision", quota.Resources{"cpu": 1 << 40}, false))
 }
 
+// TestResourceThatAMinDoesNotList: nothing is guaranteed of it, so only who may leave again uses it.
+func TestResourceThatAMinDoesNotList(t *testing.T) {
+	spec := company()
+	spec.Min, spec.Max = quota.Resources{gpus: 16, "cpu": 8}, quota.Resources{gpus: 16, "cpu": 8}
+	tr := tree(t, spec)
+	ask := quota.Resources{gpus: 1, "cpu": 1}
+	assert.Nil(t, tr.Fits("vision", ask, true))
+	assert.Equal(t, &quota.Exceeded{Path: "root/research/vision", Resource: "cpu", Requested: 1, Guaranteed: true}, tr.Fits("vision", ask, false))
+	assert.False(t, tr.Entitled("vision", ask))
+}
+
 func TestLendLimit(t *testing.T) {
 	spec := company()
 	spec.Children[1].LendLimit = amounts(1) // serving keeps 3 of its 4
@@ -412,7 +423,12 @@ func TestOver(t *testing.T) {
 
 func TestFormat(t *testing.T) {
 	assert.Equal(t, "2.5", quota.Format("cpu", 2500))
+	assert.Equal(t, "123456", quota.Format("cpu", 123_456_000))
+	assert.Equal(t, "70.37G", quota.Format("cpu", 1<<46), "what a pod asks for at most")
 	assert.Equal(t, "1.5Gi", quota.Format("memory", 3<<29))
+	assert.Equal(t, "2048Gi", quota.Format("memory", 2<<40))
+	assert.Equal(t, "64Ti", quota.Format("memory", 1<<46))
+	assert.Equal(t, "64Pi", quota.Format("memory", 1<<56), "what a tree has at most")
 	assert.Equal(t, "8", quota.Format(gpus, 8))
 }
 

@@ -123,7 +123,7 @@ func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
 		UseStatusResources: p.Spec.NodeName != "",
 		InPlacePodLevelResourcesVerticalScalingEnabled: true,
 	})
-	request := placement.Request{Resources: amounts(list, most), HostPorts: hostPorts(p)}
+	request := placement.Request{Resources: amounts(list, placement.MostAsked), HostPorts: hostPorts(p)}
 	take := func(name string) int64 {
 		amount := request.Extended[name]
 		delete(request.Extended, name)
@@ -158,10 +158,6 @@ func requestOf(p *corev1.Pod) (placement.Request, []Problem) {
 	}
 	return request, problems
 }
-
-// most is more of anything than pods of a machine ask for: 64 TiB of memory. What asks for more fits nowhere all the
-// same, and the sum of 100,000 pods that do stays within int64.
-const most = 1 << 46
 
 // amount is a quantity in whole units, from -limit to limit. API servers let more pass than int64 holds.
 func amount(quantity apiresource.Quantity, limit int64) int64 {

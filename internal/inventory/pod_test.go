@@ -52,7 +52,7 @@ func TestRequest(t *testing.T) {
 				p.Spec.Containers[i].Resources.Requests[corev1.ResourceMemory] = resource.MustParse(text)
 				p.Spec.Containers[i].Resources.Requests[contract.ResourceTopologyGPU] = resource.MustParse(text)
 			}
-		}, placement.Request{Resources: placement.Resources{MilliCPU: most, MemoryBytes: most}, Mode: placement.ModeTopology, GPUs: most}},
+		}, placement.Request{Resources: placement.Resources{MilliCPU: placement.MostAsked, MemoryBytes: placement.MostAsked}, Mode: placement.ModeTopology, GPUs: placement.MostAsked}},
 		"host ports": {func(p *corev1.Pod) {
 			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081, Protocol: corev1.ProtocolUDP}}
 		}, placement.Request{Resources: placement.Resources{MilliCPU: 1000}, HostPorts: []string{"UDP/8081"}}},

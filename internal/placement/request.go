@@ -15,6 +15,10 @@ const shareUnit = 5
 // FullCore is the core percentage of one GPU.
 const FullCore = 100
 
+// MostAsked is more of anything than pods of a machine ask for: 64 TiB of memory. What asks for more fits nowhere all
+// the same, counts as asking for so much, and the sum of 100,000 pods that do stays within int64.
+const MostAsked = 1 << 46
+
 // SpreadOver returns over how many GPUs a shared request is spread.
 func (r *Request) SpreadOver() int { return max(r.GPUs, 1) }
 

@@ -390,13 +390,25 @@ func (e Exceeded) String() string {
 	return text
 }
 
-// Format renders an amount for people: CPU in cores, bytes in GiB, everything else as it is.
+// Format renders an amount for people, as Kubernetes reads it: CPU in cores, bytes in GiB, more than a machine has of
+// these in a bigger unit, everything else as it is.
 func Format(resource string, amount int64) string {
 	switch resource {
 	case "cpu":
-		return fmt.Sprintf("%g", float64(amount)/1000)
+		if cores := float64(amount) / 1000; cores < 1e6 {
+			return fmt.Sprintf("%g", cores)
+		}
+		return scaled(float64(amount)/1e9, 1000, "M", "G", "T")
 	case "memory", "ephemeral-storage":
-		return fmt.Sprintf("%.4gGi", float64(amount)/(1<<30))
+		return scaled(float64(amount)/(1<<30), 1024, "Gi", "Ti", "Pi")
 	}
 	return fmt.Sprint(amount)
+}
+
+// scaled writes an amount in the first unit in which four digits are enough.
+func scaled(amount, step float64, units ...string) string {
+	for amount >= 9999.5 && len(units) > 1 {
+		amount, units = amount/step, units[1:]
+	}
+	return fmt.Sprintf("%.4g%s", amount, units[0])
 }

@@ -163,7 +163,7 @@ func shortfall(r placement.Rejection, nodes int, most int64, asked *placement.Re
 	var has, wants string
 	switch r.Code {
 	case placement.NotEnoughCPU:
-		has, wants = fmt.Sprintf("%g", float64(most)/1000), fmt.Sprintf("%g", float64(asked.MilliCPU)/1000)
+		has, wants = cpuWords(most), cpuWords(asked.MilliCPU)
 	case placement.NotEnoughMemory:
 		has, wants = memoryWords(most), memoryWords(asked.MemoryBytes)
 	case placement.NotEnoughOther:
@@ -262,7 +262,7 @@ func Words(r *placement.Request) string {
 	var parts []string
 	switch {
 	case r.Mode.Whole():
-		parts = append(parts, fmt.Sprintf("%s, mode %s", plural(r.GPUs, "GPU"), r.Mode))
+		parts = append(parts, fmt.Sprintf("%s, mode %s", atLeast(int64(r.GPUs), plural(r.GPUs, "GPU")), r.Mode))
 	case r.Mode.Shared():
 		part := fmt.Sprintf("%d GiB of a shared GPU", r.MemoryGiB)
 		if r.SpreadOver() > 1 {
@@ -274,7 +274,7 @@ func Words(r *placement.Request) string {
 		parts = append(parts, part)
 	}
 	if r.MilliCPU > 0 {
-		parts = append(parts, fmt.Sprintf("%g CPU", float64(r.MilliCPU)/1000))
+		parts = append(parts, cpuWords(r.MilliCPU)+" CPU")
 	}
 	if r.MemoryBytes > 0 {
 		parts = append(parts, memoryWords(r.MemoryBytes)+" memory")
@@ -290,6 +290,17 @@ func Words(r *placement.Request) string {
 	return strings.Join(parts, ", ")
 }
 
+// atLeast says of an amount that was more than is counted that it is not all that was asked for.
+func atLeast(amount int64, words string) string {
+	if amount >= placement.MostAsked {
+		return "at least " + words
+	}
+	return words
+}
+
+// cpuWords writes an amount of CPU in cores.
+func cpuWords(milli int64) string { return atLeast(milli, quota.Format("cpu", milli)) }
+
 // memoryWords writes an amount of memory in the unit that suits it: "64 GiB", "10 MiB".
 func memoryWords(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
@@ -297,7 +308,7 @@ func memoryWords(n int64) string {
 	for value >= 1024 && unit < len(units)-1 {
 		value, unit = value/1024, unit+1
 	}
-	return fmt.Sprintf("%.4g %s", value, units[unit])
+	return atLeast(n, fmt.Sprintf("%.4g %s", value, units[unit]))
 }
 
 // gibWords writes memory of GPUs.
@@ -308,7 +319,7 @@ func amountWords(resource string, amount int64) string {
 	if resource == "ephemeral-storage" || strings.HasPrefix(resource, "hugepages-") {
 		return memoryWords(amount)
 	}
-	return strconv.FormatInt(amount, 10)
+	return atLeast(amount, strconv.FormatInt(amount, 10))
 }
 
 func plural(n int, noun string) string {

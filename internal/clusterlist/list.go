@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,6 +61,9 @@ func Snapshot(ctx context.Context, client *kube.Client) (*clusterstate.Snapshot,
 	if objects.Jobs, err = listJobs(ctx, client); err != nil {
 		return nil, err
 	}
+	if objects.DeviceClasses, err = listDeviceClasses(ctx, client); err != nil {
+		return nil, err
+	}
 	state, _ := objects.State() // the error is the gangs' to tell
 	for i := range succeeded {
 		state.SetSucceeded(&succeeded[i])
@@ -94,6 +98,8 @@ type Objects struct {
 	StorageClasses []storagev1.StorageClass
 	// CSINodes say how many volumes nodes can attach; none where the user may not read them.
 	CSINodes []storagev1.CSINode
+	// DeviceClasses say which extended resources are devices that kube-scheduler allocates; nil where nobody knows.
+	DeviceClasses []resourcev1.DeviceClass
 }
 
 // Read lists a cluster once, finished pods included. Kinds whose CRD is not installed
@@ -111,6 +117,9 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 		return o, err
 	}
 	if o.Jobs, err = listJobs(ctx, client); err != nil {
+		return o, err
+	}
+	if o.DeviceClasses, err = listDeviceClasses(ctx, client); err != nil {
 		return o, err
 	}
 	typed, all := client.Typed, metav1.ListOptions{}
@@ -201,6 +210,9 @@ func (o *Objects) State() (*clusterstate.State, error) {
 		state.FindVolumes(bound)
 	}
 	state.FindPendingClaims(o.PendingClaim())
+	for i := range o.DeviceClasses {
+		state.SetDeviceClass(&o.DeviceClasses[i])
+	}
 	for i := range o.GPUNodes {
 		// Without its Node the hardware is only noted: nothing can be wrong yet.
 		_, _ = state.SetGPUNode(&o.GPUNodes[i])
@@ -300,6 +312,21 @@ func listJobs(ctx context.Context, client *kube.Client) ([]batchv1.Job, error) {
 		return nil, fmt.Errorf("list Jobs: %w", err)
 	}
 	return jobs.Items, nil
+}
+
+// listDeviceClasses returns the classes of devices, nil where the user may not read them. A cluster that does not serve
+// them has none.
+func listDeviceClasses(ctx context.Context, client *kube.Client) ([]resourcev1.DeviceClass, error) {
+	classes, err := client.Typed.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, nil
+	case apierrors.IsNotFound(err):
+		return []resourcev1.DeviceClass{}, nil
+	case err != nil:
+		return nil, fmt.Errorf("list device classes: %w", err)
+	}
+	return append([]resourcev1.DeviceClass{}, classes.Items...), nil
 }
 
 // listQuotaTree returns the object of the quota tree, nil when there is none.

@@ -157,3 +157,30 @@ func TestJobsThatNobodyMayList(t *testing.T) {
 		assert.Len(t, objects.Jobs, listed)
 	}
 }
+
+// An extended resource that stands for devices limits no node that has none of it itself. Who may not list their classes
+// does not know that there are none.
+func TestListedDeviceClasses(t *testing.T) {
+	server := kubetest.Start(t)
+	read := func(path string) Objects {
+		t.Helper()
+		config := server.Config()
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return refused{next, path} })
+		client, err := kube.New(config)
+		require.NoError(t, err)
+		objects, err := Read(t.Context(), client)
+		require.NoError(t, err)
+		return objects
+	}
+	assert.NotNil(t, read("").DeviceClasses, "it is known that there are none")
+	server.Put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": map[string]any{"name": "foo"},
+		"spec": map[string]any{"extendedResourceName": "example.com/foo"},
+	}})
+	assert.Nil(t, read("/apis/resource.k8s.io/v1/deviceclasses").DeviceClasses)
+	objects := read("")
+	snapshot, err := objects.Snapshot()
+	require.NoError(t, err)
+	gang := placement.Gang{Roles: []placement.Role{{Request: placement.Request{Resources: placement.Resources{Extended: map[string]int64{"example.com/foo": 1}}}}}}
+	assert.True(t, snapshot.View.Delegates(&gang))
+}

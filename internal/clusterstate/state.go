@@ -39,6 +39,8 @@ type State struct {
 	ended     byGang[inventory.Ended]
 	// budgets are the disruption budgets by namespace and name.
 	budgets map[string]map[string]Budget
+	// deviceClasses are the extended resources of each class of devices.
+	deviceClasses map[string][]string
 	// restless are the gangs that have changed since the view was told what they need.
 	restless map[string]bool
 	// gangChanged is told the key of each gang that changes, nil for nobody.
@@ -95,6 +97,8 @@ func New(gangChanged func(key string)) *State {
 		succeeded:   newByGang[*metav1.PartialObjectMetadata](),
 		ended:       newByGang[inventory.Ended](),
 		budgets:     map[string]map[string]Budget{},
+
+		deviceClasses: map[string][]string{},
 		restless:    map[string]bool{},
 		gangChanged: gangChanged,
 	}

@@ -91,6 +91,9 @@ type Node struct {
 	// the driver. What remains is rounded down to whole GiB.
 	HeadroomMiB int64
 	Allocatable Resources
+	// Delegated are the extended resources that others allocate where the node has none of them itself: it has room
+	// for any number of them, as far as the planner knows.
+	Delegated map[string]bool
 }
 
 // Request is what one member asks for.

@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -279,6 +280,20 @@ func (c *Cache) RemoveBudget(namespace, name string) clusterstate.Change {
 	c.lock()
 	defer c.unlock()
 	return c.state.RemoveBudget(namespace, name)
+}
+
+// SetDeviceClass takes in a class of devices.
+func (c *Cache) SetDeviceClass(class *resourcev1.DeviceClass) clusterstate.Change {
+	c.lock()
+	defer c.unlock()
+	return c.state.SetDeviceClass(class)
+}
+
+// RemoveDeviceClass takes out a class of devices.
+func (c *Cache) RemoveDeviceClass(name string) clusterstate.Change {
+	c.lock()
+	defer c.unlock()
+	return c.state.RemoveDeviceClass(name)
 }
 
 // SetWorkload makes the choice of nodes and GPUs follow the requests that arrive; nil makes

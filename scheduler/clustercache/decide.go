@@ -35,6 +35,8 @@ type Decision struct {
 	// Ports are the host ports that keep the members on more nodes than they would need
 	// without, where they get their places now.
 	Ports []string
+	// Delegated means that members ask for something that other plugins allocate on some nodes ([placement.Node.Delegated]).
+	Delegated bool
 	// Reserved means that the result's reservation was held already, Lost that one was held
 	// which cannot be had any more.
 	Reserved, Lost bool
@@ -139,6 +141,7 @@ func (c *Cache) decide(key string, limits Limits, approve func(*Decision) bool) 
 		}
 		return d, ok, nil
 	}
+	d.Delegated = c.state.View.Delegates(&d.Gang)
 	switch {
 	case d.Reserved:
 		return d, true, nil

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -58,6 +59,10 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return nil, fmt.Errorf("follow disruption budgets: %w", err)
 	}
+	devices, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(follow.On(f.setDeviceClass, f.removeDeviceClass))
+	if err != nil {
+		return nil, fmt.Errorf("follow device classes: %w", err)
+	}
 	succeeded, err := f.followSucceeded(ctx, pods)
 	if err != nil {
 		return nil, err
@@ -66,7 +71,7 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return nil, err
 	}
-	synced := []cache.InformerSynced{nodes.HasSynced, unfinished.HasSynced, succeeded, jobs, budgets.HasSynced}
+	synced := []cache.InformerSynced{nodes.HasSynced, unfinished.HasSynced, succeeded, jobs, budgets.HasSynced, devices.HasSynced}
 	for _, custom := range []struct {
 		resource  schema.GroupVersionResource
 		namespace string
@@ -169,4 +174,12 @@ func (f *follower) setBudget(budget *policyv1.PodDisruptionBudget) {
 
 func (f *follower) removeBudget(budget *policyv1.PodDisruptionBudget) {
 	f.report(f.cache.RemoveBudget(budget.Namespace, budget.Name), nil)
+}
+
+func (f *follower) setDeviceClass(class *resourcev1.DeviceClass) {
+	f.report(f.cache.SetDeviceClass(class), nil)
+}
+
+func (f *follower) removeDeviceClass(class *resourcev1.DeviceClass) {
+	f.report(f.cache.RemoveDeviceClass(class.Name), nil)
 }

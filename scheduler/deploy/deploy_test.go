@@ -192,6 +192,7 @@ var granted = map[string][]string{
 		"/events: list",
 		"storage.k8s.io/storageclasses: list",
 		"resource.k8s.io/resourceclaims: list",
+		"resource.k8s.io/deviceclasses: list",
 		"policy/poddisruptionbudgets: list",
 		"batch/jobs: list",
 		"kubeflow.org/pytorchjobs: list",

@@ -176,6 +176,7 @@ func (o *oracle) couldHave(ctx context.Context, pods, placed []*corev1.Pod) (boo
 			}
 			again := pod.DeepCopy()
 			again.Spec.NodeName = ""
+			askForMade(again)
 			ok, err := o.try(ctx, placed, again, node, func(there *corev1.Pod) (bool, error) {
 				return o.couldHave(ctx, rest, append(placed[:len(placed):len(placed)], there))
 			})
@@ -185,4 +186,20 @@ func (o *oracle) couldHave(ctx context.Context, pods, placed []*corev1.Pod) (boo
 		}
 	}
 	return false, nil
+}
+
+// askForMade has a pod for which the scheduler has made a claim ask for that, instead of the extended resources that it is for.
+func askForMade(pod *corev1.Pod) {
+	made := pod.Status.ExtendedResourceClaimStatus
+	if made == nil {
+		return
+	}
+	for _, mapping := range made.RequestMappings {
+		for i := range pod.Spec.Containers {
+			if pod.Spec.Containers[i].Name == mapping.ContainerName {
+				delete(pod.Spec.Containers[i].Resources.Requests, corev1.ResourceName(mapping.ResourceName))
+			}
+		}
+	}
+	pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "made", ResourceClaimName: &made.ResourceClaimName})
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -61,6 +62,7 @@ var filterClasses = []struct {
 	{"PodTopologySpread", (*filterWorld).spreads},
 	{"InterPodAffinity", (*filterWorld).podAffinity},
 	{"DynamicResources", (*filterWorld).devices},
+	{"DynamicResources of extended resources", (*filterWorld).extendedDevices},
 }
 
 func newFilterWorld(t *testing.T, random *rand.Rand, id, namespace string) *filterWorld {
@@ -366,9 +368,74 @@ func (w *filterWorld) podAffinity() {
 // devices gives each member of the first role a claim for a device of its node.
 func (w *filterWorld) devices() {
 	ctx := w.t.Context()
-	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: w.id}, Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{{
-		CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == '%s.example.com'", w.id)},
-	}}}}
+	w.offerDevices(nil)
+	for _, pod := range w.roles[0] {
+		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pod.Name}, Spec: resourcev1.ResourceClaimSpec{
+			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+				Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: w.id, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
+			}}},
+		}}
+		_, err := api().ResourceV1().ResourceClaims(w.namespace).Create(ctx, claim, metav1.CreateOptions{})
+		require.NoError(w.t, err)
+		w.seen = append(w.seen, seenObject{"resourceclaims", w.namespace + "/" + pod.Name})
+		w.clean = append(w.clean, func(ctx context.Context) error {
+			return removeUnprotected(ctx, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), w.namespace, claim.Name)
+		})
+		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: &claim.Name}}
+		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "device"}}
+	}
+}
+
+// extendedDevices has members ask for devices by an extended resource: the one that their class names, or the one that
+// every class has. Some nodes offer it themselves.
+func (w *filterWorld) extendedDevices() {
+	explicit := w.id + ".example.com/device"
+	w.clean = append(w.clean, func(ctx context.Context) error { return removeMadeClaims(ctx, w.namespace) })
+	w.offerDevices(&explicit)
+	name := corev1.ResourceName(w.pick(explicit, resourcev1.ResourceDeviceClassPrefix+w.id))
+	for i := range w.nodes {
+		if w.chance(3) {
+			status := &w.nodes[i].object.Status
+			status.Allocatable = status.Allocatable.DeepCopy()
+			status.Allocatable[name] = quantity(int64(w.IntN(3)))
+			status.Capacity = status.Allocatable
+		}
+	}
+	w.some(func(role []*corev1.Pod) {
+		for _, pod := range role {
+			r := &pod.Spec.Containers[0].Resources
+			r.Requests[name], r.Limits[name] = quantity(1), quantity(1)
+		}
+	})
+}
+
+// removeMadeClaims takes away the claims that schedulers have made for pods that ask for devices by extended resources.
+func removeMadeClaims(ctx context.Context, namespace string) error {
+	claims, err := api().ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, claim := range claims.Items {
+		if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "" {
+			continue
+		}
+		err := removeUnprotected(ctx, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), namespace, claim.Name)
+		if err != nil && !apierrors.IsNotFound(err) { // its pod may have taken it along
+			return err
+		}
+	}
+	return nil
+}
+
+// offerDevices makes a class of devices, and up to two devices of it on each node.
+func (w *filterWorld) offerDevices(extended *string) {
+	ctx := w.t.Context()
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: w.id}, Spec: resourcev1.DeviceClassSpec{
+		ExtendedResourceName: extended,
+		Selectors: []resourcev1.DeviceSelector{{
+			CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == '%s.example.com'", w.id)},
+		}},
+	}}
 	_, err := api().ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{})
 	require.NoError(w.t, err)
 	w.seen = append(w.seen, seenObject{"deviceclasses", w.id})
@@ -389,21 +456,6 @@ func (w *filterWorld) devices() {
 		w.clean = append(w.clean, func(ctx context.Context) error {
 			return api().ResourceV1().ResourceSlices().Delete(ctx, name, metav1.DeleteOptions{})
 		})
-	}
-	for _, pod := range w.roles[0] {
-		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pod.Name}, Spec: resourcev1.ResourceClaimSpec{
-			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-				Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: w.id, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
-			}}},
-		}}
-		_, err := api().ResourceV1().ResourceClaims(w.namespace).Create(ctx, claim, metav1.CreateOptions{})
-		require.NoError(w.t, err)
-		w.seen = append(w.seen, seenObject{"resourceclaims", w.namespace + "/" + pod.Name})
-		w.clean = append(w.clean, func(ctx context.Context) error {
-			return removeUnprotected(ctx, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), w.namespace, claim.Name)
-		})
-		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: &claim.Name}}
-		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "device"}}
 	}
 }
 

@@ -22,7 +22,9 @@ type Capacity struct {
 
 	MilliCPU, MemoryBytes, pods int64
 	extended                    map[string]int64
-	Ports                       map[string]bool
+	// delegated are extended resources that others allocate, unless extended counts them. It is the view's, and in no key.
+	delegated map[string]bool
+	Ports     map[string]bool
 
 	// GPUs are the healthy GPUs that nobody uses; whole of them may be given away.
 	GPUs  gpu.Set
@@ -123,12 +125,18 @@ func (c *Capacity) FitsWhy(r *placement.Request, limit int) (int, placement.Reje
 	}
 	if len(r.Extended) > 0 {
 		for _, name := range slices.Sorted(maps.Keys(r.Extended)) {
-			if want := r.Extended[name]; want > 0 {
+			if want := r.Extended[name]; want > 0 && !c.delegates(name) {
 				atMost(c.extended[name]/want, placement.NotEnoughOther, name)
 			}
 		}
 	}
 	return n, why
+}
+
+// delegates reports whether others allocate an extended resource.
+func (c *Capacity) delegates(name string) bool {
+	_, counted := c.extended[name]
+	return !counted && c.delegated[name]
 }
 
 // wrongMode says which mode the node is in; without GPUs it is in none.
@@ -150,6 +158,9 @@ func (c *Capacity) Take(r *placement.Request, n int, choice Choice) [][]placemen
 	c.MemoryBytes -= int64(n) * r.MemoryBytes
 	c.pods -= int64(n)
 	for name, want := range r.Extended {
+		if c.delegates(name) {
+			continue
+		}
 		if c.extended == nil {
 			c.extended = map[string]int64{}
 		}

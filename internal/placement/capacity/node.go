@@ -34,7 +34,7 @@ func (n *Node) WhenUsed(used Usage) *Capacity {
 // CapacityOf is capacity where these GPUs may be used.
 func (n *Node) CapacityOf(usable gpu.Set) *Capacity {
 	c := &Capacity{
-		Mode: n.Mode, policy: n.GPUPolicy, Table: n.GPUs,
+		Mode: n.Mode, policy: n.GPUPolicy, Table: n.GPUs, delegated: n.Delegated,
 		MilliCPU:    n.Allocatable.MilliCPU - n.Used.milliCPU,
 		MemoryBytes: n.Allocatable.MemoryBytes - n.Used.memoryBytes,
 		pods:        n.Allocatable.Pods - n.Used.Pods,
@@ -44,6 +44,9 @@ func (n *Node) CapacityOf(usable gpu.Set) *Capacity {
 		c.extended = maps.Clone(n.Allocatable.Extended)
 		for name, used := range n.Used.extended {
 			c.extended[name] -= used
+		}
+		if len(n.Delegated) > 0 {
+			maps.DeleteFunc(c.extended, func(name string, _ int64) bool { return n.delegates(name) })
 		}
 	}
 	for port := range n.Used.ports {
@@ -66,6 +69,11 @@ func (n *Node) CapacityOf(usable gpu.Set) *Capacity {
 		c.Shares, c.Sizes = n.gpuCapacities(usable)
 	}
 	return c
+}
+
+// delegates reports whether others allocate an extended resource on the node.
+func (n *Node) delegates(name string) bool {
+	return n.Delegated[name] && n.Allocatable.Extended[name] <= 0
 }
 
 // HealthyGPUs returns the GPUs that may be used at all.

@@ -32,7 +32,7 @@ func (n *Node) tooSmallFor(p *placement.Pod) bool {
 		return true
 	}
 	for name, amount := range r.Extended {
-		if amount > 0 && used.extended[name] > have.Extended[name] {
+		if amount > 0 && used.extended[name] > have.Extended[name] && !n.delegates(name) {
 			return true
 		}
 	}

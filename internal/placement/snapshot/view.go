@@ -30,6 +30,8 @@ type View struct {
 	jobs     map[Job]int
 	quota    *quota.Tree
 	workload *fragmentation.Scorer
+	// delegated are the extended resources that others allocate ([placement.Node.Delegated]). It is never changed, but replaced.
+	delegated map[string]bool
 	// uncounted means that nodes have come or gone since the workload's prices were set.
 	uncounted bool
 	// linked counts the present nodes in NVLink domains.
@@ -81,6 +83,9 @@ func (v *View) SetNode(n placement.Node) {
 		v.detach(have)
 	}
 	have.Node, have.Present = n, true
+	if v.delegated != nil {
+		have.Delegated = v.delegated
+	}
 	i, _ := slices.BinarySearchFunc(v.order, have, func(a, b *capacity.Node) int { return a.Compare(&b.Node) })
 	v.order = slices.Insert(v.order, i, have)
 	if n.NVLinkDomain != "" {
@@ -322,6 +327,36 @@ func (v *View) SetWorkload(w placement.Workload) {
 	}
 }
 
+// SetDelegated says which extended resources others allocate on nodes that have none of them themselves. A view that was never
+// told goes by its nodes.
+func (v *View) SetDelegated(names map[string]bool) {
+	v.version++
+	v.changed()
+	v.delegated = maps.Clone(names)
+	for _, n := range v.order {
+		v.release(n) // all of them first: the key of a state does not tell
+	}
+	for _, n := range v.order {
+		n.Delegated = v.delegated
+		v.refresh(n)
+	}
+}
+
+// Delegated are the resources of SetDelegated; read them only.
+func (v *View) Delegated() map[string]bool { return v.delegated }
+
+// Delegates reports whether a gang asks for something that others allocate on some nodes.
+func (v *View) Delegates(g *placement.Gang) bool {
+	return len(v.delegated) > 0 && slices.ContainsFunc(g.Roles, func(r placement.Role) bool {
+		for name, amount := range r.Request.Extended {
+			if !r.Late && amount > 0 && v.delegated[name] {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // judge notes which of the workload's rules about nodes a node meets, and reports whether that is new.
 func (v *View) judge(n *capacity.Node) bool {
 	before := n.Eligible
@@ -357,6 +392,7 @@ func (v *View) Clone() *View {
 		jobs:         maps.Clone(v.jobs),
 		quota:        v.Quota(),
 		workload:     v.workload.Clone(),
+		delegated:    v.delegated,
 		uncounted:    v.uncounted,
 		reservations: slices.Clone(v.reservations),
 		states:       make(map[string]*interned, len(v.states)),

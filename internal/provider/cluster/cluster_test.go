@@ -170,7 +170,7 @@ func TestOneListPerKind(t *testing.T) {
 		all.Go(look)
 	}
 	all.Wait()
-	assert.Equal(t, map[string]int{"nodes": 1, "pods": 1, "poddisruptionbudgets": 1, "jobs": 1, "priorityclasses": 1, "daemonsets": 1, "limitranges": 1, "persistentvolumes": 1, "persistentvolumeclaims": 1, "storageclasses": 1, "csinodes": 1}, server.Lists())
+	assert.Equal(t, map[string]int{"nodes": 1, "pods": 1, "poddisruptionbudgets": 1, "jobs": 1, "priorityclasses": 1, "daemonsets": 1, "limitranges": 1, "persistentvolumes": 1, "persistentvolumeclaims": 1, "storageclasses": 1, "csinodes": 1, "deviceclasses": 1}, server.Lists())
 
 	put(t, server, node("n3", "y"))
 	look() // still what the walk found

@@ -102,6 +102,13 @@ func (s *Snapshot) Surroundings(own func(labels map[string]string) bool, planned
 	return s.amid.With(toCome, pods)
 }
 
+// Delegate tells nodes, those that are to come as well, which extended resources are devices that kube-scheduler allocates.
+func (s *Snapshot) Delegate(nodes []placement.Node) {
+	for i := range nodes {
+		nodes[i].Delegated = s.view.Delegated()
+	}
+}
+
 // Waiting are the IDs of the gangs of which all members are there and wait for room, as far as their pods say.
 func (s *Snapshot) Waiting() (ids []string) {
 	for _, gang := range s.waiting {

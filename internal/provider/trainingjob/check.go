@@ -90,6 +90,9 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		}
 		planned.Nodes, planned.Occupants = append(planned.Nodes, nodes...), append(planned.Occupants, occupants...)
 	}
+	if snapshot != nil {
+		snapshot.Delegate(planned.Nodes)
+	}
 	planned.Admitted, planned.Added = c.admitted(snapshot, planned.Gang, nil, planned.Nodes)
 	result, findings := c.session.Ledger.PlanJob(planned)
 	c.impeded = capacity.Impeded(pools, result.Verdict.Reasons) + capacity.OtherMode(pools, string(c.spec.Mode), result.Verdict)

@@ -165,6 +165,9 @@ type blocked struct {
 // it, or demand that its members come in a certain order: what members that come first
 // do to those that come later is not known before.
 func mayReject(d *clustercache.Decision) bool {
+	if d.Delegated {
+		return true
+	}
 	for _, role := range d.Gang.Roles {
 		if spec := &d.Pods[role.Members[0]].Spec; !role.Late && (len(spec.Volumes) > 0 && slices.ContainsFunc(spec.Volumes, attached) ||
 			len(spec.ResourceClaims) > 0 || len(role.Neighbors) > 0 ||

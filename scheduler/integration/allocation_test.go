@@ -78,7 +78,24 @@ func (s *testCluster) requireRecordsProtected(bound corev1.Pod) {
 	for _, label := range []string{contract.QuotaLabel, contract.KoordinatorQuotaLabel, contract.PreemptibleLabel, contract.KoordinatorPreemptibleLabel} {
 		assert.ErrorContains(s.t, s.label(bound.Name, map[string]any{label: "false"}), "stays with the quota", label)
 	}
+	for _, label := range []string{contract.PodGroupLabel, contract.LightGangLabel, contract.TopologyGroupLabel} {
+		assert.ErrorContains(s.t, s.label(bound.Name, map[string]any{label: "another"}), "stays in its gang", label)
+		if bound.Labels[label] != "" {
+			assert.ErrorContains(s.t, s.label(bound.Name, map[string]any{label: nil}), "stays in its gang", label)
+		}
+	}
 	require.NoError(s.t, s.label(bound.Name, map[string]any{"mine": "yes"}))
+	flagged := s.pods(job{name: "flagged", workers: 1, labels: map[string]string{contract.TopologyGroupLabel: "true"}})[0]
+	flagged.Spec.NodeName = bound.Spec.NodeName
+	s.create(flagged)
+	for _, label := range []string{contract.TopologyGroupLabel, contract.JobNameLabel, contract.ArenaReleaseLabel, contract.JobSetNameLabel} {
+		assert.ErrorContains(s.t, s.label(flagged.Name, map[string]any{label: "another"}), "stays in its gang", label)
+	}
+	require.NoError(s.t, s.label(bound.Name, map[string]any{contract.ArenaReleaseLabel: "another"}), "its gang has a name of its own")
+	waiting := s.pods(job{name: "waiting", workers: 1, labels: map[string]string{contract.TopologyGroupLabel: "one"}})[0]
+	waiting.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/gate"}}
+	s.create(waiting)
+	require.NoError(s.t, s.label(waiting.Name, map[string]any{contract.TopologyGroupLabel: "another"}), "a pod without a node may change its gang")
 	now, err := pods.Get(s.t.Context(), bound.Name, metav1.GetOptions{})
 	require.NoError(s.t, err)
 	assert.Equal(s.t, bound.Annotations[contract.AllocationAnnotation], now.Annotations[contract.AllocationAnnotation])

@@ -211,6 +211,8 @@ type MemberCounts struct {
 	expected int
 	// groupless means that the pods name a PodGroup that nobody has seen.
 	groupless bool
+	// nameless says what is wrong with a pod on its own that says how many members its gang has, "" when none is.
+	nameless string
 	// parts are the roles with a minimum of their own.
 	parts []part
 }
@@ -222,6 +224,8 @@ func (c MemberCounts) missingText(key string) string {
 	switch missing := c.missing(); {
 	case c.groupless && c.Running == 0:
 		return fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
+	case missing > 0 && c.nameless != "":
+		return c.nameless
 	case missing > 0 && missing <= c.gated:
 		return fmt.Sprintf("gang %s cannot start: %s", key, c.gatedText)
 	case missing == 1:
@@ -316,6 +320,7 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 		}
 	}
 	declared, problems := declaredMembers(members, podGroup)
+	c.nameless = namelessText(members)
 	var odd []Problem
 	c.parts, odd = declaredParts(members, podGroup)
 	problems = append(problems, odd...)
@@ -485,6 +490,26 @@ func declaredMembers(members []Member, podGroup *unstructured.Unstructured) (int
 		}
 	}
 	return 0, problems
+}
+
+// gangLabels are, by the labels that say how many members a gang has, those that name it.
+var gangLabels = []struct{ count, name string }{
+	{contract.LightGangMinLabel, contract.LightGangLabel}, {contract.TopologyReplicasLabel, contract.TopologyGroupLabel},
+}
+
+// namelessText says that a pod on its own is said to be one of several, which can never find each other, "" when it is not.
+func namelessText(members []Member) string {
+	if len(members) != 1 || gangName(members[0].Pod) != "" {
+		return ""
+	}
+	p := members[0].Pod
+	for _, label := range gangLabels {
+		if count := p.Labels[label.count]; count != "" {
+			return fmt.Sprintf("pod %s/%s is to be one of %s by its label %s, but no label names its gang, so that the others cannot join it: "+
+				"give all of them the label %s with one name, or take the number off", p.Namespace, p.Name, count, label.count, label.name)
+		}
+	}
+	return ""
 }
 
 // highest reads the highest count that a label of the members gives, 0 when none is usable.

@@ -474,3 +474,28 @@ func TestPlanKey(t *testing.T) {
 		}
 	}
 }
+
+// A pod that is said to be one of several, and in no gang, says which label it lacks; one that is said to be alone does not.
+func TestGangWithoutItsName(t *testing.T) {
+	for name, test := range map[string]struct {
+		count, value, name string
+	}{
+		"the topology document": {contract.TopologyReplicasLabel, "4", contract.TopologyGroupLabel},
+		"light gangs":           {contract.LightGangMinLabel, "2", contract.LightGangLabel},
+		"one of one":            {contract.TopologyReplicasLabel, "1", ""},
+		"no number":             {contract.TopologyReplicasLabel, "many", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			members := []Member{MemberOf(podtest.New("a", podtest.Label(test.count, test.value)))}
+			state, ok := StateOf(members, nil, nil, nil, nil)
+			require.True(t, ok)
+			assert.Equal(t, state.MissingText, StatusOf("pod/ns/a", members, CountMembers(members, nil), nil, nil).MissingText)
+			if test.name == "" {
+				assert.Empty(t, state.MissingText)
+				return
+			}
+			assert.Equal(t, "pod ns/a is to be one of "+test.value+" by its label "+test.count+", but no label names its gang, so that the others cannot join it: "+
+				"give all of them the label "+test.name+" with one name, or take the number off", state.MissingText)
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -152,7 +153,7 @@ func (p *Plugin) recordOnMembers(ctx context.Context, state inventory.GangState,
 			continue
 		}
 		if !teller {
-			text += contract.LatestNumbers + reporterOf(state, pods[0]) + "."
+			text = strings.TrimSuffix(text, ".") + "." + contract.LatestNumbers + reporterOf(state, pods[0]) + "."
 		}
 		if !t.says(pod, text) {
 			if !p.inPace(ctx) {

@@ -61,7 +61,7 @@ func Snapshot(ctx context.Context, client *kube.Client) (*clusterstate.Snapshot,
 	if objects.Jobs, err = listJobs(ctx, client); err != nil {
 		return nil, err
 	}
-	if objects.DeviceClasses, err = listDeviceClasses(ctx, client); err != nil {
+	if err := objects.listDeviceClasses(ctx, client); err != nil {
 		return nil, err
 	}
 	state, _ := objects.State() // the error is the gangs' to tell
@@ -98,8 +98,10 @@ type Objects struct {
 	StorageClasses []storagev1.StorageClass
 	// CSINodes say how many volumes nodes can attach; none where the user may not read them.
 	CSINodes []storagev1.CSINode
-	// DeviceClasses say which extended resources are devices that kube-scheduler allocates; nil where nobody knows.
-	DeviceClasses []resourcev1.DeviceClass
+	// DeviceClasses say which extended resources are devices that kube-scheduler allocates, DevicesUnknown that the user
+	// may not read them.
+	DeviceClasses  []resourcev1.DeviceClass
+	DevicesUnknown bool
 }
 
 // Read lists a cluster once, finished pods included. Kinds whose CRD is not installed
@@ -119,7 +121,7 @@ func Read(ctx context.Context, client *kube.Client) (Objects, error) {
 	if o.Jobs, err = listJobs(ctx, client); err != nil {
 		return o, err
 	}
-	if o.DeviceClasses, err = listDeviceClasses(ctx, client); err != nil {
+	if err := o.listDeviceClasses(ctx, client); err != nil {
 		return o, err
 	}
 	typed, all := client.Typed, metav1.ListOptions{}
@@ -210,6 +212,9 @@ func (o *Objects) State() (*clusterstate.State, error) {
 		state.FindVolumes(bound)
 	}
 	state.FindPendingClaims(o.PendingClaim())
+	if o.DevicesUnknown {
+		state.DevicesUnknown(o.ownResources())
+	}
 	for i := range o.DeviceClasses {
 		state.SetDeviceClass(&o.DeviceClasses[i])
 	}
@@ -314,19 +319,31 @@ func listJobs(ctx context.Context, client *kube.Client) ([]batchv1.Job, error) {
 	return jobs.Items, nil
 }
 
-// listDeviceClasses returns the classes of devices, nil where the user may not read them. A cluster that does not serve
-// them has none.
-func listDeviceClasses(ctx context.Context, client *kube.Client) ([]resourcev1.DeviceClass, error) {
+// listDeviceClasses reads the classes of devices. A cluster that does not serve them has none.
+func (o *Objects) listDeviceClasses(ctx context.Context, client *kube.Client) error {
 	classes, err := client.Typed.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, nil
+		o.DevicesUnknown = true
 	case apierrors.IsNotFound(err):
-		return []resourcev1.DeviceClass{}, nil
 	case err != nil:
-		return nil, fmt.Errorf("list device classes: %w", err)
+		return fmt.Errorf("list device classes: %w", err)
+	default:
+		o.DeviceClasses = classes.Items
 	}
-	return append([]resourcev1.DeviceClass{}, classes.Items...), nil
+	return nil
+}
+
+// ownResources are extended resources that are no devices of a class: those that nodes offer themselves, and that of
+// eRDMA, which ACK's device plugin offers.
+func (o *Objects) ownResources() map[string]bool {
+	own := map[string]bool{contract.ResourceERDMA: true}
+	for i := range o.Nodes {
+		for name := range o.Nodes[i].Status.Allocatable {
+			own[string(name)] = true
+		}
+	}
+	return own
 }
 
 // listQuotaTree returns the object of the quota tree, nil when there is none.

@@ -172,15 +172,26 @@ func TestListedDeviceClasses(t *testing.T) {
 		require.NoError(t, err)
 		return objects
 	}
-	assert.NotNil(t, read("").DeviceClasses, "it is known that there are none")
+	assert.False(t, read("").DevicesUnknown, "there are none")
 	server.Put(&unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": map[string]any{"name": "foo"},
 		"spec": map[string]any{"extendedResourceName": "example.com/foo"},
 	}})
-	assert.Nil(t, read("/apis/resource.k8s.io/v1/deviceclasses").DeviceClasses)
-	objects := read("")
-	snapshot, err := objects.Snapshot()
-	require.NoError(t, err)
-	gang := placement.Gang{Roles: []placement.Role{{Request: placement.Request{Resources: placement.Resources{Extended: map[string]int64{"example.com/foo": 1}}}}}}
-	assert.True(t, snapshot.View.Delegates(&gang))
+	delegates := func(objects Objects, name string) bool {
+		snapshot, err := objects.Snapshot()
+		require.NoError(t, err)
+		gang := placement.Gang{Roles: []placement.Role{{Request: placement.Request{Resources: placement.Resources{Extended: map[string]int64{name: 1}}}}}}
+		return snapshot.View.Delegates(&gang)
+	}
+	server.Put(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n"},
+		"status": map[string]any{"allocatable": map[string]any{"example.com/own": "1"}},
+	}})
+	for path, want := range map[string][]bool{"": {true, false, false, false, false}, "/apis/resource.k8s.io/v1/deviceclasses": {true, true, false, false, false}} {
+		objects := read(path)
+		assert.Equal(t, path != "", objects.DevicesUnknown)
+		for i, name := range []string{"example.com/foo", "example.com/bar", "example.com/own", contract.ResourceERDMA, "ephemeral-storage"} {
+			assert.Equal(t, want[i], delegates(objects, name), name)
+		}
+	}
 }

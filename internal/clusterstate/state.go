@@ -41,6 +41,8 @@ type State struct {
 	budgets map[string]map[string]Budget
 	// deviceClasses are the extended resources of each class of devices.
 	deviceClasses map[string][]string
+	// devices says what is known beside these.
+	devices placement.Delegated
 	// restless are the gangs that have changed since the view was told what they need.
 	restless map[string]bool
 	// gangChanged is told the key of each gang that changes, nil for nobody.
@@ -88,19 +90,19 @@ type Change struct {
 // changes; nil tells nobody.
 func New(gangChanged func(key string)) *State {
 	return &State{
-		View:        snapshot.NewView(),
-		trees:       map[string]*unstructured.Unstructured{},
-		nodes:       map[string]*nodeState{},
-		pods:        map[types.UID]*Pod{},
-		gangs:       map[string]map[types.UID]*Pod{},
-		podGroups:   map[string]*unstructured.Unstructured{},
-		succeeded:   newByGang[*metav1.PartialObjectMetadata](),
-		ended:       newByGang[inventory.Ended](),
-		budgets:     map[string]map[string]Budget{},
+		View:      snapshot.NewView(),
+		trees:     map[string]*unstructured.Unstructured{},
+		nodes:     map[string]*nodeState{},
+		pods:      map[types.UID]*Pod{},
+		gangs:     map[string]map[types.UID]*Pod{},
+		podGroups: map[string]*unstructured.Unstructured{},
+		succeeded: newByGang[*metav1.PartialObjectMetadata](),
+		ended:     newByGang[inventory.Ended](),
+		budgets:   map[string]map[string]Budget{},
 
 		deviceClasses: map[string][]string{},
-		restless:    map[string]bool{},
-		gangChanged: gangChanged,
+		restless:      map[string]bool{},
+		gangChanged:   gangChanged,
 	}
 }
 

@@ -93,7 +93,7 @@ type Node struct {
 	Allocatable Resources
 	// Delegated are the extended resources that others allocate where the node has none of them itself: it has room
 	// for any number of them, as far as the planner knows.
-	Delegated map[string]bool
+	Delegated Delegated
 }
 
 // Request is what one member asks for.

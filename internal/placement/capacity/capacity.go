@@ -23,7 +23,7 @@ type Capacity struct {
 	MilliCPU, MemoryBytes, pods int64
 	extended                    map[string]int64
 	// delegated are extended resources that others allocate, unless extended counts them. It is the view's, and in no key.
-	delegated map[string]bool
+	delegated placement.Delegated
 	Ports     map[string]bool
 
 	// GPUs are the healthy GPUs that nobody uses; whole of them may be given away.
@@ -136,7 +136,7 @@ func (c *Capacity) FitsWhy(r *placement.Request, limit int) (int, placement.Reje
 // delegates reports whether others allocate an extended resource.
 func (c *Capacity) delegates(name string) bool {
 	_, counted := c.extended[name]
-	return !counted && c.delegated[name]
+	return !counted && c.delegated.Has(name)
 }
 
 // wrongMode says which mode the node is in; without GPUs it is in none.

@@ -73,7 +73,7 @@ func (n *Node) CapacityOf(usable gpu.Set) *Capacity {
 
 // delegates reports whether others allocate an extended resource on the node.
 func (n *Node) delegates(name string) bool {
-	return n.Delegated[name] && n.Allocatable.Extended[name] <= 0
+	return n.Delegated.Has(name) && n.Allocatable.Extended[name] <= 0
 }
 
 // HealthyGPUs returns the GPUs that may be used at all.

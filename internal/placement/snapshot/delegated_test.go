@@ -38,7 +38,7 @@ func TestDelegatedResources(t *testing.T) {
 	assert.Contains(t, v.State("none").Evicts(&pod), "too small")
 
 	before, version := v.Clone(), v.Version()
-	v.SetDelegated(map[string]bool{device: true})
+	v.SetDelegated(placement.Delegated{device: true})
 	assert.Greater(t, v.Version(), version)
 	assert.True(t, v.Delegates(&gang))
 	assert.Empty(t, v.State("none").Evicts(&pod))
@@ -56,4 +56,16 @@ func TestDelegatedResources(t *testing.T) {
 	v.SetDelegated(nil)
 	assert.Zero(t, fits(v, "none too"))
 	assert.Equal(t, 2, fits(v, "two"))
+
+	told := snapshot.NewView()
+	n := node("says so", 0)
+	n.Delegated = placement.Delegated{device: true}
+	told.SetNode(n)
+	assert.Equal(t, 8, fits(told, n.Name), "a view that was never told goes by its nodes")
+	n.Delegated = placement.Delegated{placement.Unknown: true}
+	told.SetNode(n)
+	assert.Equal(t, 8, fits(told, n.Name), "it may be one")
+	n.Delegated[device] = false
+	told.SetNode(n)
+	assert.Zero(t, fits(told, n.Name), "it is known to be none")
 }

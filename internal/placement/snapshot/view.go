@@ -31,7 +31,7 @@ type View struct {
 	quota    *quota.Tree
 	workload *fragmentation.Scorer
 	// delegated are the extended resources that others allocate ([placement.Node.Delegated]). It is never changed, but replaced.
-	delegated map[string]bool
+	delegated placement.Delegated
 	// uncounted means that nodes have come or gone since the workload's prices were set.
 	uncounted bool
 	// linked counts the present nodes in NVLink domains.
@@ -329,7 +329,7 @@ func (v *View) SetWorkload(w placement.Workload) {
 
 // SetDelegated says which extended resources others allocate on nodes that have none of them themselves. A view that was never
 // told goes by its nodes.
-func (v *View) SetDelegated(names map[string]bool) {
+func (v *View) SetDelegated(names placement.Delegated) {
 	v.version++
 	v.changed()
 	v.delegated = maps.Clone(names)
@@ -343,13 +343,13 @@ func (v *View) SetDelegated(names map[string]bool) {
 }
 
 // Delegated are the resources of SetDelegated; read them only.
-func (v *View) Delegated() map[string]bool { return v.delegated }
+func (v *View) Delegated() placement.Delegated { return v.delegated }
 
 // Delegates reports whether a gang asks for something that others allocate on some nodes.
 func (v *View) Delegates(g *placement.Gang) bool {
 	return len(v.delegated) > 0 && slices.ContainsFunc(g.Roles, func(r placement.Role) bool {
 		for name, amount := range r.Request.Extended {
-			if !r.Late && amount > 0 && v.delegated[name] {
+			if !r.Late && amount > 0 && v.delegated.Has(name) {
 				return true
 			}
 		}

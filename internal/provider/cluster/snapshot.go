@@ -102,11 +102,14 @@ func (s *Snapshot) Surroundings(own func(labels map[string]string) bool, planned
 	return s.amid.With(toCome, pods)
 }
 
-// Delegate tells nodes, those that are to come as well, which extended resources are devices that kube-scheduler allocates.
-func (s *Snapshot) Delegate(nodes []placement.Node) {
+// Delegate tells nodes, those that are to come as well, which extended resources are devices that kube-scheduler allocates, or
+// may be where the user may not know, and returns them.
+func (s *Snapshot) Delegate(nodes []placement.Node) placement.Delegated {
+	delegated := s.view.Delegated()
 	for i := range nodes {
-		nodes[i].Delegated = s.view.Delegated()
+		nodes[i].Delegated = delegated
 	}
+	return delegated
 }
 
 // Waiting are the IDs of the gangs of which all members are there and wait for room, as far as their pods say.

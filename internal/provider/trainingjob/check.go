@@ -90,10 +90,16 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		}
 		planned.Nodes, planned.Occupants = append(planned.Nodes, nodes...), append(planned.Occupants, occupants...)
 	}
+	var delegated placement.Delegated
 	if snapshot != nil {
-		snapshot.Delegate(planned.Nodes)
+		delegated = snapshot.Delegate(planned.Nodes)
 	}
 	planned.Admitted, planned.Added = c.admitted(snapshot, planned.Gang, nil, planned.Nodes)
+	if planned.Admitted != nil {
+		diags.Append(uncounted(c.spec.ID(), *planned.Admitted, delegated)...)
+	} else {
+		diags.Append(uncounted(c.spec.ID(), planned.Gang, delegated)...)
+	}
 	result, findings := c.session.Ledger.PlanJob(planned)
 	c.impeded = capacity.Impeded(pools, result.Verdict.Reasons) + capacity.OtherMode(pools, string(c.spec.Mode), result.Verdict)
 	for _, f := range findings {

@@ -8,9 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
@@ -195,4 +199,23 @@ func TestRejectionBesideAnotherMemberIsOfBoth(t *testing.T) {
 	}
 	rejected, _ := b.plugin.rejectedFor("ns/job")
 	assert.Contains(t, rejected.String(), "1 node refused beyond 1 member")
+}
+
+// Devices that pods ask for by an extended resource are another plugin's to allocate: it is asked before members are assumed.
+func TestDevicesOfExtendedResourcesAreAskedFor(t *testing.T) {
+	b := newBench(t, "a", "b")
+	extended := "example.com/foo"
+	pods := b.gangPods("job", 1, 2)
+	r := &pods[0].Spec.Containers[0].Resources
+	r.Requests[corev1.ResourceName(extended)] = resource.MustParse("1")
+	b.handle.rejects = refuseOn("a")
+	b.submit(pods)
+	_, status := b.cycle(pods[0])
+	assert.Contains(t, status.Message(), "too little example.com/foo")
+	b.cache.SetDeviceClass(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "foo"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: &extended}})
+	b.plugin.work.add(clusterstate.Change{Freed: true})
+	b.work()
+	node, status := b.cycle(pods[0])
+	require.True(t, status.IsSuccess(), status.Message())
+	assert.Equal(t, "b", node)
 }

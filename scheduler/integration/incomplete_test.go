@@ -31,7 +31,7 @@ func TestIncompleteGangsSayWhatTheyLack(t *testing.T) {
 	for _, j := range []job{short, flagged, nameless, unnamed, groupless, plain} {
 		s.submit(j)
 	}
-	lacks := map[string]string{
+	missing := map[string]string{
 		"short":     "1 more pod of gang " + s.namespace + "/short must appear before it can start",
 		"flagged":   "1 more pod of gang " + s.namespace + "/flagged must appear before it can start",
 		"nameless":  "no label names its gang",
@@ -39,7 +39,7 @@ func TestIncompleteGangsSayWhatTheyLack(t *testing.T) {
 		"groupless": "PodGroup " + s.namespace + "/groupless must appear before its pods can start",
 		"plain":     "1 more pod of gang " + s.namespace + "/plain must appear before it can start",
 	}
-	for name, text := range lacks {
+	for name, text := range missing {
 		s.awaitReason(name, text)
 		for _, pod := range s.list(t.Context(), name) {
 			s.await("an event of "+pod.Name, func(ctx context.Context) (bool, string) {

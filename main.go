@@ -38,7 +38,7 @@ func main() {
 	if *attach {
 		options = append(options, tf6server.WithManagedDebug())
 	} else {
-		by.Targets, by.Tests, by.Applies = command.Targets(), command.Tests(), command.Applies()
+		by.Targets, by.Tests, by.Applies, by.Parallelism = command.Targets(), command.Tests(), command.Applies(), command.Parallelism()
 		started = server.Command{Destroys: command.Destroys(), AppliesPlan: command.AppliesPlan()}
 		// A destroy is never refused, a saved plan was when it was made, and the state of tests is theirs alone.
 		if !started.Destroys && !started.AppliesPlan && !by.Tests {

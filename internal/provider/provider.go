@@ -50,6 +50,8 @@ type Command struct {
 	Targets bool
 	// Applies means that it is `terraform apply`, whose second walk nothing tells from its first.
 	Applies bool
+	// Parallelism is how many resources Terraform visits at a time, 0 where that is not known.
+	Parallelism int
 	// Tests means that it is `terraform test`.
 	Tests bool
 	// Siblings are the other processes of this provider that it runs, nil for none.
@@ -128,7 +130,7 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.command.Targets, Applies: p.command.Applies}
+	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.command.Targets, Applies: p.command.Applies, Parallelism: p.command.Parallelism}
 	settings.Unknown = readAll([]setting{
 		{session.Region, c.Region, &settings.Region},
 		{session.ClusterID, c.ClusterID, &settings.ClusterID},

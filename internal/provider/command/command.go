@@ -35,6 +35,33 @@ func Tests() bool { return nameOf(arguments(os.Getppid())) == "test" }
 // cannot be read, it is false.
 func Applies() bool { return nameOf(arguments(os.Getppid())) == "apply" }
 
+// Parallelism is how many resources the command visits at a time (-parallelism), 0 where that cannot be read.
+func Parallelism() int { return parallelism(arguments(os.Getppid()), os.Getenv) }
+
+// defaultParallelism is Terraform's.
+const defaultParallelism = 10
+
+func parallelism(args []string, env func(string) string) int {
+	if len(args) == 0 {
+		return 0
+	}
+	all := withEnvironment(args, nameOf(args), env)
+	most := defaultParallelism
+	for i, arg := range all {
+		flag, value, valued := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !strings.HasPrefix(arg, "-") || flag != "parallelism" {
+			continue
+		}
+		if !valued && i+1 < len(all) {
+			value = all[i+1]
+		}
+		if set, err := strconv.Atoi(value); err == nil && set > 0 {
+			most = set
+		}
+	}
+	return most
+}
+
 func targets(args []string, env func(string) string) bool {
 	name := nameOf(args)
 	return slices.ContainsFunc(withEnvironment(args, name, env), func(arg string) bool {

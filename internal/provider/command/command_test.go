@@ -31,6 +31,21 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+func TestParallelism(t *testing.T) {
+	for line, want := range map[string]int{
+		"terraform apply":                                              10,
+		"terraform destroy -parallelism=1":                             1,
+		"tofu plan -parallelism 3":                                     3,
+		"terraform apply p --parallelism=2":                            2,
+		"terraform plan -var parallelism=1":                            10,
+		"TF_CLI_ARGS_apply=-parallelism=4 terraform apply":             4,
+		"TF_CLI_ARGS=-parallelism=4 terraform apply -parallelism=5 -a": 5,
+		"": 0,
+	} {
+		assert.Equal(t, want, parallelism(commandLine(line)), line)
+	}
+}
+
 func TestDestroys(t *testing.T) {
 	for line, want := range map[string]bool{
 		"terraform destroy":                              true,

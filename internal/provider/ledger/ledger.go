@@ -63,6 +63,8 @@ type Ledger struct {
 	missed    bool                 // no visit came for so long that none is waited for
 	said      map[string]bool      // jobs of which it was said that they fit only if others leave
 	next      chan struct{}        // closed by the next visit, nil when none waits
+	held      int                  // visits that wait for those of jobs, in AwaitFates
+	deletions deletions
 }
 
 // New returns an empty ledger.
@@ -92,6 +94,7 @@ func New() *Ledger {
 		programs:  map[string]program{},
 		cuts:      map[string]func(stays func(job string) bool) []Finding{},
 		devices:   devices{unpinned: map[string]DevicePool{}},
+		deletions: deletions{planned: map[string]bool{}},
 		starts:    starts{jobs: map[string]started{}},
 		objects:   objects{locks: map[string]*sync.Mutex{}, taken: map[string]bool{}, givenUp: map[string]bool{}, needed: map[string]string{}},
 	}

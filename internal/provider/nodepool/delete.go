@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-log/tflog"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/acs"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -24,33 +26,81 @@ func (r *pool) remove(ctx context.Context, m *model) (diags diag.Diagnostics, er
 			return nil, err
 		}
 		if state != "" && state != acs.PoolDeleting {
-			if diags = r.checkDeleted(ctx, *m, state); diags.HasError() {
-				return diags, nil
+			spent := map[string]bool{}
+			if diags, err = r.awaitJobs(ctx, *m, state, spent); err != nil || diags.HasError() {
+				return diags, err
 			}
 			// While the service is busy with the pool, which takes minutes, other jobs may start on it.
 			if state, err = r.awaitIdle(ctx, *m); err != nil {
 				return diags, err
 			}
 			r.Session.Changed()
-			if more := r.checkDeleted(ctx, *m, state); more.HasError() {
-				return more, nil
+			if more, err := r.awaitJobs(ctx, *m, state, spent); err != nil || more.HasError() {
+				return more, err
 			}
 		}
 	}
 	return diags, r.deletePool(ctx, *m)
 }
 
-// checkDeleted refuses to delete a pool, which is in a state, on whose nodes jobs run.
-func (r *pool) checkDeleted(ctx context.Context, m model, state string) diag.Diagnostics {
-	all, diags := r.podsOn(ctx, m)
-	if len(all) > 0 {
-		ours := ""
-		if own := slices.DeleteFunc(slices.Clone(all), func(p running.Pod) bool { return !r.Session.Owns(p.Object.Labels) }); len(own) > 0 {
-			ours = fmt.Sprintf(" Of this configuration are %s: what is in no state, as after an apply that was cut off, another `terraform apply` takes over, so that a destroy deletes it before its nodes.", strings.Join(running.Owners(own), ", "))
+// How long jobs of this configuration may stay on the nodes of a pool that is deleted while nobody deletes any: undeleted
+// where none of their pods ends, ending where one does. They are looked at again every often.
+const undeleted, ending, often = 10 * time.Second, 2 * time.Minute, 2 * time.Second
+
+// awaitJobs waits until no jobs run on the nodes of a pool, which is in a state, as long as they may be deleted by the same
+// apply: nothing but a reference orders the two. It refuses to take nodes away from others. Jobs that the plan deletes, and
+// that are still there when nothing is deleted any more, are spared no longer: with -parallelism=1 their deletion waits for this one.
+func (r *pool) awaitJobs(ctx context.Context, m model, state string, spent map[string]bool) (diags diag.Diagnostics, err error) {
+	planned := func(p running.Pod) bool { return r.Session.Ledger.ExpectsDeletion(p.Owner) }
+	seen, since := "", time.Now()
+	for {
+		all, more := r.podsOn(ctx, m)
+		all = slices.DeleteFunc(all, func(p running.Pod) bool { return spent[p.Owner] })
+		if diags = more; len(all) == 0 || diags.HasError() {
+			return diags, nil
 		}
-		diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore(state), all)+
-			" Where the pool is tainted, `terraform untaint` comes first."+ours)
+		if slices.ContainsFunc(all, func(p running.Pod) bool { return !planned(p) && !r.Session.Owns(p.Object.Labels) }) {
+			return append(diags, r.refuseDeletion(m, state, all)...), nil
+		}
+		patience, there := undeleted, running.Describe(all)
+		switch {
+		case slices.ContainsFunc(all, func(p running.Pod) bool { return p.Object.DeletionTimestamp != nil }):
+			patience = ending
+		case r.Session.Parallelism == 1:
+			patience = 0 // whatever deletes them waits for this
+		}
+		if there != seen {
+			seen, since = there, time.Now()
+		}
+		tflog.Info(ctx, fmt.Sprintf("node pool %s: waiting for jobs of this configuration to leave its nodes: %s", m.Name.ValueString(), there))
+		switch going := r.Session.Ledger.AwaitDeletion(ctx, min(often, patience)); {
+		case going:
+			since = time.Now()
+		case time.Since(since) >= patience:
+			if !slices.ContainsFunc(all, func(p running.Pod) bool { return !planned(p) }) {
+				for _, owner := range running.Owners(all) {
+					spent[owner] = true
+				}
+				return diags, nil
+			}
+			return append(diags, r.refuseDeletion(m, state, all)...), nil
+		}
+		if err := ctx.Err(); err != nil {
+			return diags, fmt.Errorf("jobs of this configuration do not leave the nodes of node pool %s: %s: %w", m.Name.ValueString(), there, err)
+		}
+		r.Session.Changed()
 	}
+}
+
+// refuseDeletion refuses to delete a pool, which is in a state, on whose nodes jobs run.
+func (r *pool) refuseDeletion(m model, state string, all []running.Pod) (diags diag.Diagnostics) {
+	ours := ""
+	if own := slices.DeleteFunc(slices.Clone(all), func(p running.Pod) bool { return !r.Session.Owns(p.Object.Labels) }); len(own) > 0 {
+		ours = fmt.Sprintf(" Of this configuration are %s, which this apply has not deleted so far. What it deletes comes before its nodes where it names the pool in pools or depends_on; "+
+			"what is in no state, as after an apply that was cut off, another `terraform apply` takes over, so that a destroy deletes it before its nodes.", strings.Join(running.Owners(own), ", "))
+	}
+	diags.AddError("Running jobs would lose their nodes", refusal("deletes node pool "+m.Name.ValueString(), consentBefore(state), all)+
+		" Where the pool is tainted, `terraform untaint` comes first."+ours)
 	return diags
 }
 

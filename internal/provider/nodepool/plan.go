@@ -52,7 +52,7 @@ func (r *pool) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 		r.Session.Ledger.VisitPool(state.ID.ValueString())
 	}
 	if plan == nil {
-		resp.Diagnostics.Append(r.planDelete(ctx, *state)...)
+		resp.Diagnostics.Append(r.planDelete(ctx, *state, resp.Private)...)
 		return
 	}
 	if state == nil || !plan.Values.Equal(state.Values) { // what is left out stays, and need not go with the rest
@@ -208,7 +208,7 @@ func (r *pool) planUpdate(ctx context.Context, state model, plan *model) diag.Di
 
 // planDelete tells jobs that stay about the pool that goes, and refuses to take nodes
 // away from jobs of others; the apply looks once more.
-func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
+func (r *pool) planDelete(ctx context.Context, state model, private lifecycle.Private) diag.Diagnostics {
 	p, diags := state.pool(ctx)
 	if diags.Append(r.refuseElsewhere(state)...); diags.HasError() {
 		return diags
@@ -238,7 +238,10 @@ func (r *pool) planDelete(ctx context.Context, state model) diag.Diagnostics {
 		return diags
 	}
 	diags.Append(r.refuseForeign(path.Empty(), "deletes node pool "+p.Name, consentBefore(now), pods, kin)...)
-	return diags
+	if diags.HasError() {
+		return diags
+	}
+	return append(diags, r.noteJobs(ctx, p.Name, pods, private)...)
 }
 
 // kin tells by their labels the jobs that may be deleted with a pool: those of this

@@ -33,7 +33,7 @@ func newPool() *pool {
 		Succeeds: lifecycle.Successor{Of: "alicloud_cs_kubernetes_node_pool", Attributes: func(clusterID, poolID string) map[string]string {
 			return map[string]string{"id": clusterID + "/" + poolID, "nodepool_id": poolID}
 		}},
-		Add: r.add, Look: r.look, Change: r.update, Remove: r.remove,
+		Add: r.add, Look: r.look, Change: r.update, Recollect: r.recallJobs, Remove: r.remove,
 		Kept: func(m *model) *lifecycle.Kept { return &m.kept },
 	}
 	return r

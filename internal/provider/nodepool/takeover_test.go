@@ -121,7 +121,7 @@ func TestPoolOfAJobInNoState(t *testing.T) {
 	cli := acctest.StartCLI(t)
 	cli.Write(t, acctest.Owner("a")+poolWith(""))
 	cli.Must(t, "apply", "-auto-approve")
-	const advice = "Of this configuration are default/trainer: what is in no state, as after an apply that was cut off, another `terraform apply` takes over"
+	const advice = "Of this configuration are default/trainer, which this apply has not deleted so far."
 	for owner, ours := range map[string]bool{"a": true, "b": false} {
 		pod := acctest.GangPod("trainer", "trainer-0", "cn-hangzhou.10.0.1.1", 0, 1)
 		pod.Labels[contract.ManagedByLabel], pod.Labels[contract.OwnerLabel] = contract.ManagedByValue, owner

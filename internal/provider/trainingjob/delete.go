@@ -17,6 +17,7 @@ import (
 // remove deletes the job and waits until its pods are gone, because they hold the
 // GPUs of nodes that may be deleted next.
 func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnostics, err error) {
+	defer r.Session.Ledger.BeginDeletion()()
 	client, err := r.Session.Kube()
 	if err != nil {
 		return nil, err

@@ -8,8 +8,45 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
+
+// A pool goes in the same apply as a job on its nodes that nothing orders before it, also where Terraform deletes one after the
+// other, the pool first: what waits for the job's end is deleted before the job, and is ready at once like the pool. Without the
+// job it stays.
+func TestPoolGoesWithAJobThatDoesNotNameIt(t *testing.T) {
+	acctest.OnPlatform(t)
+	provider, err := localtest.Program("terraform-provider-gpuplan")
+	require.NoError(t, err)
+	const unnamed, last = "# it names no pools", "resource \"terraform_data\" \"last\" { depends_on = [gpuplan_training_job.a] }\n"
+	for _, parallelism := range []string{"-parallelism=1", "-parallelism=10"} {
+		t.Run(parallelism, func(t *testing.T) {
+			cli := acctest.NewCLI(t, provider)
+			with := setting{size: 1, gangs: gangs{"a": {2, unnamed}}, more: last}.config()
+			destroy := func() string { return acctest.Unwrapped(cli.Must(t, "destroy", "-auto-approve", parallelism)) }
+			create := func() {
+				cli.Write(t, setting{size: 1}.config())
+				cli.Must(t, "apply", "-auto-approve")
+				cli.Write(t, with)
+				cli.Must(t, "apply", "-auto-approve")
+			}
+			create()
+			t.Cleanup(func() { destroy() })
+			said, err := cli.Run("destroy", "-auto-approve", parallelism, "-target=gpuplan_node_pool.v100")
+			require.Error(t, err)
+			said = acctest.Unwrapped(said)
+			assert.Contains(t, said, "Of this configuration are default/a, which this apply has not deleted so far.")
+			assert.Contains(t, said, "where it names the pool in pools or depends_on")
+			assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "No changes.")
+
+			assert.NotContains(t, destroy(), "would lose their nodes")
+			create()
+			cli.Write(t, with[strings.Index(with, "resource \"gpuplan_node_agent\""):strings.Index(with, "resource \"gpuplan_training_job\"")])
+			assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve", parallelism)), "0 added, 0 changed, 3 destroyed.")
+		})
+	}
+}
 
 // Terraform shows no warning of a pool that it replaces on request, so the jobs on it are warned of.
 func TestPoolReplacedUnderItsJobs(t *testing.T) {

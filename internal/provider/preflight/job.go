@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -91,6 +92,19 @@ func Admission(ctx context.Context, client *kube.Client, spec job.Spec) job.Admi
 	return c.Admission
 }
 
+// Missing says what the pods of a job that is about to start name and the cluster does not have, or not for long; unknown claims are left
+// out. What a plan has seen may have gone since.
+func Missing(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string) []Finding {
+	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim}
+	c.names()
+	if len(c.missing) == 0 || c.missing[0].Attribute != "namespace" {
+		for _, name := range slices.Sorted(maps.Keys(spec.Volumes)) {
+			c.present(name, spec.Volumes[name])
+		}
+	}
+	return c.missing
+}
+
 // JobChange asks for the rights to change a job in place, and to follow it, and looks for what keeps arena from
 // knowing it.
 func JobChange(ctx context.Context, client *kube.Client, before, after job.Spec) []Finding {
@@ -168,6 +182,8 @@ type check struct {
 	classOf      ClassOf
 
 	Answer
+	// missing are those of the findings that say that something is absent, or about to be.
+	missing []Finding
 	// incomplete means that something is absent without which admission refuses pods.
 	incomplete bool
 }
@@ -181,12 +197,15 @@ func (c *check) absent(err error, attribute, kind, name string) bool {
 	if !kube.IsNotFound(err) {
 		return false
 	}
-	c.findings = append(c.findings, Finding{
-		Warning: true, Attribute: attribute, Summary: kind + " does not exist",
-		Detail: fmt.Sprintf("Job %s needs the %s %s, which the cluster does not have now. "+
-			"When another resource of this configuration creates it, name that resource in depends_on of the job, so that it comes first.", c.spec.ID(), kind, name),
-	})
+	c.miss(attribute, kind+" does not exist", fmt.Sprintf("Job %s needs the %s %s, which the cluster does not have now. "+
+		"When another resource of this configuration creates it, name that resource in depends_on of the job, so that it comes first.", c.spec.ID(), kind, name))
 	return true
+}
+
+// miss warns of something that the job's pods need and that may be there by then.
+func (c *check) miss(attribute, summary, detail string) {
+	f := Finding{Warning: true, Attribute: attribute, Summary: summary, Detail: detail}
+	c.findings, c.missing = append(c.findings, f), append(c.missing, f)
 }
 
 // served reports whether the cluster has the job's kind, in the version that is written.
@@ -259,25 +278,33 @@ func (c *check) claims() {
 		return
 	}
 	for name, v := range c.spec.Volumes {
-		if v.Claim == c.unknownClaim {
-			continue
+		if claim := c.present(name, v); claim != nil {
+			c.claim(name, v, claim)
 		}
-		claim, err := c.Typed.CoreV1().PersistentVolumeClaims(c.spec.Namespace).Get(c.ctx, v.Claim, metav1.GetOptions{})
-		if err != nil {
-			c.absent(err, "volumes", "PersistentVolumeClaim", c.spec.Namespace+"/"+v.Claim)
-			continue
-		}
-		c.claim(name, v, claim)
 	}
+}
+
+// present is the claim of a volume, nil where it cannot be looked at: it is not known, absent, or about to be.
+func (c *check) present(name string, v job.Volume) *corev1.PersistentVolumeClaim {
+	if v.Claim == c.unknownClaim {
+		return nil
+	}
+	id := c.spec.Namespace + "/" + v.Claim
+	claim, err := c.Typed.CoreV1().PersistentVolumeClaims(c.spec.Namespace).Get(c.ctx, v.Claim, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		c.absent(err, "volumes", "PersistentVolumeClaim", id)
+		return nil
+	case claim.DeletionTimestamp != nil:
+		c.miss("volumes", "Volume claim is being deleted", fmt.Sprintf(
+			"Volume %q of job %s is the claim %s, which is being deleted: no new pod can mount it, so the job waits until there is another of that name.", name, c.spec.ID(), id))
+		return nil
+	}
+	return claim
 }
 
 func (c *check) claim(name string, v job.Volume, claim *corev1.PersistentVolumeClaim) {
 	id := claim.Namespace + "/" + claim.Name
-	if claim.DeletionTimestamp != nil {
-		c.findings = append(c.findings, Finding{Warning: true, Attribute: "volumes", Summary: "Volume claim is being deleted", Detail: fmt.Sprintf(
-			"Volume %q of job %s is the claim %s, which is being deleted: no new pod can mount it, so the job waits until there is another of that name.", name, c.spec.ID(), id)})
-		return
-	}
 	switch claim.Status.Phase {
 	case corev1.ClaimLost:
 		c.add("volumes", "Volume claim is lost", "Volume %q of job %s is the claim %s, whose volume no longer exists: no pod can mount it.", name, c.spec.ID(), id)

@@ -247,6 +247,21 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, pods.Items, "nothing was created")
 
+	t.Run("what has gone since the plan", func(t *testing.T) {
+		spec := plain()
+		assert.Empty(t, preflight.Missing(t.Context(), client, spec.Complete(), "unknown"))
+		spec.PriorityClass, spec.ServiceAccount, spec.ImagePullSecrets = "nope", "nope", []string{"token", "nope"}
+		spec.Volumes = map[string]job.Volume{"data": {Claim: "nope", MountPath: "/data"}, "later": {Claim: "unknown", MountPath: "/later"}, "one": {Claim: "once", MountPath: "/once"}}
+		var summaries []string
+		for _, f := range preflight.Missing(t.Context(), client, spec.Complete(), "unknown") {
+			summaries = append(summaries, f.Summary)
+			assert.True(t, f.Warning, "another resource may create it")
+		}
+		assert.Equal(t, []string{"PriorityClass does not exist", "ServiceAccount does not exist", "Secret does not exist", "PersistentVolumeClaim does not exist"}, summaries)
+		spec.Namespace = "nowhere"
+		assert.Len(t, preflight.Missing(t.Context(), client, spec.Complete(), "unknown"), 1, "nothing is in a namespace that is not there")
+	})
+
 	t.Run("what admission adds", func(t *testing.T) { admission(t, client, plain()) })
 
 	t.Run("a right is missing", func(t *testing.T) {

@@ -82,6 +82,7 @@ func (r *trainingJob) add(ctx context.Context, of tfsdk.State, m *model) (exists
 		if diags.Append(r.checkGang(ctx, *m, spec)...); diags.HasError() {
 			return false, diags
 		}
+		diags.Append(r.sayMissing(ctx, client, *m, spec)...)
 	}
 	notes, err := m.notes(ctx, of, spec)
 	var obj *unstructured.Unstructured

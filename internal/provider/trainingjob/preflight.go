@@ -206,6 +206,20 @@ func (r *trainingJob) preflight(ctx context.Context, m model, q question, on off
 	return diags
 }
 
+// sayMissing looks once more, before a job starts, whether what its pods name is there: what the plan has seen may be gone. It is
+// a warning, since another resource of the same apply may be about to create it.
+func (r *trainingJob) sayMissing(ctx context.Context, client *kube.Client, m model, spec job.Spec) (diags diag.Diagnostics) {
+	level := r.checker(m, spec).level
+	if level == session.CheckOff || spec.Suspend {
+		return nil
+	}
+	for _, f := range preflight.Missing(ctx, client, spec, unknownClaim) {
+		f.Detail += " The job is created all the same, and does not run before that is there."
+		diags.Append(session.Preflight(f, level))
+	}
+	return diags
+}
+
 // storedFindings says that the cluster would store another job than the one that is written, nil for one that it did not show: the
 // next refresh reads it, and its plan replaces the job to have the written one, each time.
 func storedFindings(spec job.Spec, stored *job.Spec) []preflight.Finding {

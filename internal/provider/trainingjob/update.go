@@ -81,6 +81,9 @@ func (r *trainingJob) update(ctx context.Context, of tfsdk.State, state, m *mode
 		if diags.Append(r.checkGang(ctx, *m, spec)...); diags.HasError() {
 			return false, diags
 		}
+		if !m.ofFleet() {
+			diags.Append(r.sayMissing(ctx, client, *m, spec)...)
+		}
 	}
 	notes, err := m.notes(ctx, of, spec)
 	if err == nil && len(inPlace) == 0 && noted(live, notes) && state.kept.Stamp == "" && state.kept.Runtime == "" {

@@ -99,6 +99,21 @@ func TestPlanThatTheClusterOvertook(t *testing.T) {
 	assert.Equal(t, "no such job", asPlanned(t, cli, "b"))
 }
 
+// What a job's pods name may go between the plan and the apply, which says so before it writes the job.
+func TestPriorityClassThatIsGoneByTheApply(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	localtest.CreatePriorityClass(t, client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "fleeting"}, Value: 10})
+	cli := acctest.StartCLI(t)
+	cli.Write(t, setting{size: 1}.config())
+	cli.Must(t, "apply", "-auto-approve")
+	t.Cleanup(func() { cli.Must(t, "destroy", "-auto-approve") })
+	const gone = "Job default/a needs the PriorityClass fleeting, which the cluster does not have now."
+	cli.Write(t, setting{size: 1, gangs: gangs{"a": {2, "priority_class = \"fleeting\"\nwait_for = \"none\"\n"}}}.config())
+	assert.NotContains(t, acctest.Unwrapped(cli.Must(t, "plan", "-out=saved")), gone)
+	require.NoError(t, client.Typed.SchedulingV1().PriorityClasses().Delete(t.Context(), "fleeting", metav1.DeleteOptions{}))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "saved")), gone)
+}
+
 // What an apply takes from running jobs of its own configuration, because of what was changed after
 // the plan, it says before it does, however strict the check is. Others lose nothing without consent.
 func TestEvictionsThatThePlanCouldNotKnow(t *testing.T) {

@@ -116,6 +116,11 @@ func TestLauncherInThePlaceOfAJob(t *testing.T) {
 		return j
 	}
 	warned := []string{"warning SameGPUs default/b default/a"}
+	one := machines(t, "v100", 1)
+	agreeing := func(j ledger.Job) ledger.Job {
+		j.AllowPreemption = true
+		return j
+	}
 	for name, test := range map[string]struct {
 		jobs []ledger.Job
 		want []string
@@ -139,5 +144,44 @@ func TestLauncherInThePlaceOfAJob(t *testing.T) {
 			}
 			assert.Equal(t, test.want, describe(found))
 		})
+	}
+	t.Run("a place known after apply", func(t *testing.T) {
+		other := machines(t, "p100", 2)
+		for name, test := range map[string]struct {
+			nodes []placement.Node
+			cores int64
+			want  []string
+		}{
+			"it may take what the job needs": {one, 40, warned},
+			"there is room for both":         {one, 30, nil},
+			"there is room on other nodes":   {machines(t, "v100", 2), 40, nil},
+		} {
+			l := ledger.New()
+			l.Observe(cluster{nodes: slices.Concat(other, test.nodes)}.live)
+			var found []ledger.Finding
+			for _, j := range []ledger.Job{launching(job(other, "a", 2), test.cores), agreeing(job(test.nodes, "m", 1, "default/a")), needing(job(test.nodes, "b", 5, "default/m"), 10)} {
+				_, more := l.PlanJob(j)
+				found = append(found, more...)
+			}
+			assert.Equal(t, test.want, describe(found), name)
+			for _, f := range found {
+				assert.Contains(t, f.Detail, "Where job default/b will run is known after apply. Where that comes first, the nodes of the job can have too little left, and it waits.")
+			}
+		}
+	})
+	for _, test := range []struct {
+		after []string
+		says  string
+	}{
+		{nil, "Name default/b in the after of default/a, as in after"},
+		{[]string{"default/a"}, "Job default/b comes after default/a: turn the order round, so that default/a names default/b in its after, or let it ask for less"},
+	} {
+		l := ledger.New()
+		l.PlanJob(launching(job(one, "a", 2), 40))
+		_, found := l.PlanJob(needing(job(one, "b", 5, test.after...), 10))
+		if assert.NotEmpty(t, found) {
+			assert.Contains(t, found[0].Detail, "The role launcher of job default/a starts once its members run")
+			assert.Contains(t, found[0].Detail, test.says)
+		}
 	}
 }

@@ -76,10 +76,10 @@ func launcherOf(g placement.Gang) launcher {
 	return launcher{gang: late, key: fmt.Sprintf("%+v", late)}
 }
 
-// launchesInto says that a job may not get its planned place since the launcher of another one may be there first, nil
-// where there is room for both or the launcher cannot be there.
+// launchesInto says that a job may not get its planned place since the launcher of another one may be there first, or may have
+// none where its place is known after apply; nil where there is room for both or the launcher cannot be there.
 func (l *Ledger) launchesInto(by, planned *job) *Finding {
-	if len(by.launcher.gang.Roles) == 0 || planned.placement == nil {
+	if len(by.launcher.gang.Roles) == 0 || planned.placement == nil || slices.Contains(l.before(by.Job), planned) {
 		return nil
 	}
 	yields, known := planned.yields[by.launcher.key]
@@ -87,16 +87,66 @@ func (l *Ledger) launchesInto(by, planned *job) *Finding {
 		yields = planned.yieldsTo(by.launcher)
 		planned.yields[by.launcher.key] = yields
 	}
-	if !yields || !l.promised(planned) || slices.Contains(l.before(by.Job), planned) {
+	promised := l.promised(planned)
+	if !yields || !promised && !l.waitsFor(planned, by.launcher) {
 		return nil
+	}
+	where := fmt.Sprintf("That may be a node on which job %s is planned, which then has too little left: the job gets another place than the plan shows, or waits.", planned.Gang.ID)
+	if !promised {
+		where = fmt.Sprintf("Where job %s will run is known after apply. Where that comes first, the nodes of the job can have too little left, and it waits.", planned.Gang.ID)
+	}
+	order := fmt.Sprintf("Name %s in the after of %s, as in after = [gpuplan_training_job.planned.placed]", planned.Gang.ID, by.Gang.ID)
+	if slices.Contains(l.before(planned.Job), by) {
+		order = fmt.Sprintf("Job %[1]s comes after %[2]s: turn the order round, so that %[2]s names %[1]s in its after", planned.Gang.ID, by.Gang.ID)
 	}
 	return &Finding{
 		Kind: SameGPUs, Jobs: []string{planned.Gang.ID, by.Gang.ID}, key: "launcher " + pairKey(by, planned),
 		Summary: "A launcher may run where a job is planned",
-		Detail: fmt.Sprintf("What starts once the members of job %s run, its launcher, runs where kube-scheduler finds room. That may be a node on which job %s is planned, which then has too little "+
-			"left: the job gets another place than the plan shows, or waits. Name %s in the after of %s, as in after = [gpuplan_training_job.planned.placed], or let the launcher ask for less, "+
-			"or keep it from these nodes.", by.Gang.ID, planned.Gang.ID, planned.Gang.ID, by.Gang.ID),
+		Detail: fmt.Sprintf("%s of job %s starts once its members run, wherever kube-scheduler finds room. %s %s, or let it ask for less, or keep it from these nodes.",
+			by.launcher.called(), by.Gang.ID, where, order),
 	}
+}
+
+// called names the roles of a launcher at the beginning of a sentence.
+func (of launcher) called() string {
+	var names []string
+	for _, role := range of.gang.Roles {
+		names = append(names, role.Name)
+	}
+	if len(names) == 1 {
+		return "The role " + names[0]
+	}
+	return "Each of the roles " + join(names)
+}
+
+// waitsFor reports whether a job has no place where a launcher is on a node of the place that it has beside those before it.
+func (l *Ledger) waitsFor(j *job, other launcher) bool {
+	nodes := map[string]bool{}
+	for _, a := range j.placement.Assignments {
+		nodes[a.Node] = true
+	}
+	for node := range nodes {
+		view := viewOf(j.Nodes, j.Occupants)
+		for _, before := range l.before(j.Job) {
+			if before.placement != nil {
+				view.Apply(before.Gang, *before.placement)
+			}
+		}
+		there := other.gang
+		there.ExcludeNodes = map[string]bool{}
+		for _, n := range j.Nodes {
+			there.ExcludeNodes[n.Name] = n.Name != node
+		}
+		placed := planner.Place(view, there)
+		if placed == nil {
+			continue
+		}
+		view.Apply(there, *placed)
+		if planner.Place(view, withoutQuota(j.admitted())) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // yieldsTo reports whether a launcher may be on a node where the job is planned, and then takes what the job needs there.

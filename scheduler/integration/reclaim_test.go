@@ -277,15 +277,7 @@ func TestDisruptionBudgetsAreRespected(t *testing.T) {
 	startScheduler(t)
 	s.submit(topologyGang("guarded", 2, 2))
 	s.awaitBound("guarded")
-	all := intstr.FromString("100%")
-	_, err := api().PolicyV1().PodDisruptionBudgets(s.namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: &all,
-			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{contract.JobNameLabel: "guarded"}},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	s.guard("guarded")
 	s.submit(topologyGang("other", 2, 2))
 	s.awaitBound("other")
 	s.submit(topologyGang("big", 1, 4).of(high))
@@ -296,6 +288,43 @@ func TestDisruptionBudgetsAreRespected(t *testing.T) {
 	s.awaitReason("bigger", "0 of 1")
 	require.NoError(t, api().PolicyV1().PodDisruptionBudgets(s.namespace).Delete(t.Context(), "guard", metav1.DeleteOptions{}))
 	s.awaitBound("bigger")
+}
+
+// guard lets none of a gang's pods be evicted, by a disruption budget.
+func (s *testCluster) guard(gang string) {
+	s.t.Helper()
+	all := intstr.FromString("100%")
+	_, err := api().PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &all,
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{contract.JobNameLabel: gang}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// A leaf gets its min from those of a leaf that borrows which may go, whatever their priority, where a budget keeps
+// another one that would go first. That one is the min of its leaf then.
+func TestReclaimBesideADisruptionBudget(t *testing.T) {
+	s := newTestCluster(t, machine{count: 3, mode: "topology"})
+	s.setLeaves(24, lend{name: "left", min: 8, max: 24}, lend{name: "right", min: 16, max: 24})
+	high := s.priority("high", 100, corev1.PreemptLowerPriority)
+	startScheduler(t)
+	for _, name := range []string{"guarded", "one", "two"} {
+		s.submit(topologyGang(name, 4, 2).in("left"))
+		s.awaitBound(name)
+	}
+	s.guard("guarded")
+	s.submit(topologyGang("over", 4, 2).in("left").of(high))
+	s.awaitBound("over")
+	s.submit(topologyGang("owner", 8, 2).in("right"))
+	s.awaitBound("owner")
+	for _, name := range []string{"one", "two", "over"} {
+		s.awaitGone(name)
+	}
+	assert.Equal(t, 4, bound(s.list(t.Context(), "guarded")))
+	s.requireNoSharedGPUs()
 }
 
 // A scheduler that is killed between the first and the last eviction, or while victims

@@ -88,6 +88,8 @@ const (
 	FixMode        FixKind = "mode"
 	FixQuotaMax    FixKind = "quota max"
 	FixToleration  FixKind = "toleration"
+	FixSelector    FixKind = "node selector"
+	FixPort        FixKind = "host port"
 	FixUncordon    FixKind = "uncordon"
 	FixPreemptible FixKind = "preemptible"
 )

@@ -115,5 +115,5 @@ func (a Around) whyNoPods(job openJob) string {
 	case job.said != "":
 		return "its conditions say: " + job.said
 	}
-	return "nothing says why, neither its conditions nor an event"
+	return "nothing says why, neither its conditions nor an event. After an eviction that is so until its controller makes them again, which may wait a while (back-off)"
 }

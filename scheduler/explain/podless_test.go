@@ -69,7 +69,7 @@ func TestJobsWithoutPods(t *testing.T) {
 	server.Put(jobObject(t, trainingjob.Batch, 1))
 	job, err := client.Typed.BatchV1().Jobs("ns").Get(t.Context(), "train", metav1.GetOptions{})
 	require.NoError(t, err)
-	assert.Equal(t, "Job ns/train has no pods that ask for GPUs: nothing says why, neither its conditions nor an event.\n", answersTo(t, read(), "train"))
+	assert.Equal(t, "Job ns/train has no pods that ask for GPUs: nothing says why, neither its conditions nor an event. After an eviction that is so until its controller makes them again, which may wait a while (back-off).\n", answersTo(t, read(), "train"))
 
 	put(warning("Job", "train", job.UID, 1, "first"))
 	put(warning("Job", "train", job.UID, 3, "exceeded quota"))

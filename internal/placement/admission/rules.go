@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 )
@@ -69,6 +70,34 @@ func (r *Rules) Rejects(n *placement.Node) (placement.Rejection, *placement.Tain
 func (r *Rules) Excludes(node string) bool {
 	limit, limited := r.Limits[node]
 	return limited && limit == 0 || r.limitedOnly && !limited
+}
+
+// MissingLabels are those that the node selector asks for and a node has not, as "team=a, zone=b".
+func (r *Rules) MissingLabels(n *placement.Node) string {
+	var lacking []string
+	for _, want := range r.selector {
+		if have, ok := n.Labels[want.key]; !ok || have != want.value {
+			lacking = append(lacking, want.key+"="+want.value)
+		}
+	}
+	return strings.Join(lacking, ", ")
+}
+
+// VolumesOn says on which nodes the volumes are, as "topology.kubernetes.io/zone in (a)".
+func (r *Rules) VolumesOn() string {
+	var alternatives []string
+	for _, requirements := range r.volumes {
+		var all []string
+		for _, q := range requirements {
+			text := q.Key + " " + q.Operator
+			if len(q.Values) > 0 {
+				text += " (" + strings.Join(q.Values, ", ") + ")"
+			}
+			all = append(all, text)
+		}
+		alternatives = append(alternatives, strings.Join(all, " and "))
+	}
+	return strings.Join(alternatives, ", or ")
 }
 
 func (r *Rules) selects(n *placement.Node) bool {

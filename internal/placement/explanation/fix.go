@@ -50,7 +50,7 @@ func fixes(p *packing.Packer, next member, chosen packing.Selection, reasons []p
 		if len(f.raise) > 0 && f.feasible(f.Cluster, f.Topology, f.lifted, f.Gang) {
 			list = append(list, together(f.raise))
 		} else {
-			for _, fix := range slices.Concat(f.uncordons(), f.poolSizes(), f.tolerations(), f.modes()) {
+			for _, fix := range slices.Concat(f.uncordons(), f.ports(), f.poolSizes(), f.tolerations(), f.selectors(), f.modes()) {
 				list = append(list, together(append([]placement.Fix{fix}, f.raise...)))
 			}
 		}
@@ -286,6 +286,78 @@ func (f *fixer) tolerations() []placement.Fix {
 		}
 	}
 	return nil
+}
+
+// selectors proposes to leave out of the node selector what most of the nodes that it keeps the gang from lack.
+func (f *fixer) selectors() []placement.Fix {
+	counts := map[string]int{}
+	rules := &f.Rules[f.Classes[f.next.class].Rules]
+	for _, n := range f.Nodes {
+		if why, _ := rules.Rejects(&n.Node); why.Code == placement.SelectorMismatch {
+			if lacking := rules.MissingLabels(&n.Node); lacking != "" {
+				counts[lacking]++
+			}
+		}
+	}
+	for _, lacking := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		g := f.changed(func(r *placement.Role) {
+			r.NodeSelector = maps.Clone(r.NodeSelector)
+			for _, label := range strings.Split(lacking, ", ") {
+				if key, value, _ := strings.Cut(label, "="); r.NodeSelector[key] == value {
+					delete(r.NodeSelector, key)
+				}
+			}
+		})
+		if f.feasible(f.Cluster, nil, f.lifted, g) {
+			return []placement.Fix{{Kind: placement.FixSelector, Target: f.roles(), From: lacking,
+				Text: fmt.Sprintf("a node selector without %s (%s)", lacking, plural(counts[lacking], "node"))}}
+		}
+	}
+	return nil
+}
+
+// ports proposes another number for a host port that others have on nodes.
+func (f *fixer) ports() []placement.Fix {
+	for _, port := range f.Classes[f.next.class].Request.HostPorts {
+		number, address, one := strings.Cut(port, "@")
+		protocol, text, _ := strings.Cut(number, "/")
+		from, err := strconv.Atoi(text)
+		if err != nil || !slices.ContainsFunc(f.Nodes, func(n *capacity.Node) bool { return capacity.PortTaken(n.Free.Ports, port) }) {
+			continue
+		}
+		numbered := func(n int) string {
+			other := fmt.Sprintf("%s/%d", protocol, n)
+			if one {
+				other += "@" + address
+			}
+			return other
+		}
+		to := from + 1
+		for to < 1<<16 && f.portInUse(numbered(to)) {
+			to++
+		}
+		g := f.changed(func(r *placement.Role) {
+			r.Request.HostPorts = slices.Clone(r.Request.HostPorts)
+			for i, p := range r.Request.HostPorts {
+				if p == port {
+					r.Request.HostPorts[i] = numbered(to)
+				}
+			}
+		})
+		if to < 1<<16 && f.feasible(f.Cluster, f.Topology, f.lifted, g) {
+			return []placement.Fix{{Kind: placement.FixPort, Target: f.roles(), From: port, To: numbered(to),
+				Text: fmt.Sprintf("host port %d (now %d)", to, from)}}
+		}
+	}
+	return nil
+}
+
+// portInUse reports whether anybody has a host port on some node, or the gang asks for it.
+func (f *fixer) portInUse(port string) bool {
+	return slices.ContainsFunc(f.Nodes, func(n *capacity.Node) bool { return capacity.PortTaken(n.Free.Ports, port) }) ||
+		slices.ContainsFunc(f.Gang.Roles, func(r placement.Role) bool { return slices.Contains(r.Request.HostPorts, port) })
 }
 
 // modes proposes the other mode of whole GPUs.

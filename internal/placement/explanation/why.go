@@ -218,13 +218,15 @@ func Clause(r placement.Rejection, n int, d *packing.Domain) string {
 		}
 		return fmt.Sprintf("%s %s in mode %s", nodes, is, r.Detail)
 	case placement.SelectorMismatch:
-		switch r.Detail {
+		switch of, what, _ := strings.Cut(r.Detail, " "); of {
 		case "pool":
 			return fmt.Sprintf("%s %s in other pools", nodes, is)
 		case "volumes":
-			return fmt.Sprintf("%s %s not reach the volumes", nodes, does)
+			return fmt.Sprintf("%s %s not reach the volumes, which are for nodes with %s", nodes, does, what)
+		case "selector":
+			return fmt.Sprintf("%s %s not match the node selector %s", nodes, does, what)
 		}
-		return fmt.Sprintf("%s %s not match the %s", nodes, does, map[string]string{"selector": "node selector", "affinity": "node affinity"}[r.Detail])
+		return fmt.Sprintf("%s %s not match the node affinity", nodes, does)
 	case placement.Untolerated:
 		return fmt.Sprintf("%s %s the taint %s, which is not tolerated", nodes, has, r.Detail)
 	case placement.NodeUnschedulable:

@@ -317,8 +317,13 @@ func (p *Packer) Rejection(n *capacity.Node, c *Class, d *Domain) placement.Reje
 		return placement.Rejection{Code: placement.Excluded}
 	}
 	if why, taint := p.Rules[c.Rules].Rejects(&n.Node); why.Code != "" {
-		if taint != nil {
+		switch {
+		case taint != nil:
 			why.Detail = taint.String()
+		case why.Detail == "selector":
+			why.Detail += " " + p.Rules[c.Rules].MissingLabels(&n.Node)
+		case why.Detail == "volumes":
+			why.Detail += " " + p.Rules[c.Rules].VolumesOn()
 		}
 		return why
 	}

@@ -2,6 +2,7 @@ package placementtest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand"
 	"slices"
 	"strconv"
@@ -349,6 +350,24 @@ func (w *World) CheckFix(g placement.Gang, fix placement.Fix) {
 		case placement.FixToleration:
 			for i := range roles {
 				roles[i].Tolerations = append(append([]placement.Toleration(nil), roles[i].Tolerations...), placement.Toleration{Key: "team", Value: "a", Effect: "NoSchedule"})
+			}
+		case placement.FixSelector:
+			for i := range roles {
+				roles[i].NodeSelector = maps.Clone(roles[i].NodeSelector)
+				for _, label := range strings.Split(f.From, ", ") {
+					if key, value, _ := strings.Cut(label, "="); roles[i].NodeSelector[key] == value {
+						delete(roles[i].NodeSelector, key)
+					}
+				}
+			}
+		case placement.FixPort:
+			for i := range roles {
+				roles[i].Request.HostPorts = slices.Clone(roles[i].Request.HostPorts)
+				for at, port := range roles[i].Request.HostPorts {
+					if port == f.From {
+						roles[i].Request.HostPorts[at] = f.To
+					}
+				}
 			}
 		case placement.FixUncordon:
 			for _, name := range strings.Split(f.Target, ", ") {

@@ -94,6 +94,30 @@ func TestPortInTheWay(t *testing.T) {
 	verdict = planner.Plan(v, g).Verdict
 	assert.Equal(t, placement.HostPortTaken, verdict.Reasons[0].Code)
 	assert.Contains(t, verdict.String(), "0 of 2 members fit: 1 node has the host port TCP/23456 taken for master-0")
+
+	alone := placementtest.Gang("ml/b", 1, request)
+	assert.Contains(t, planner.Plan(v, alone).Verdict.String(), "Nearest fix: host port 23457 (now 23456).")
+	alone.Roles[0].Request.HostPorts = []string{"TCP/23456@10.0.0.1"}
+	next := placement.Pod{ID: "next", Node: "n0", Request: placement.Request{HostPorts: []string{"TCP/23457"}}}
+	v.AddPod(next)
+	fix := planner.Plan(v, alone).Verdict.Fixes[0]
+	assert.Equal(t, [2]string{"TCP/23456@10.0.0.1", "TCP/23458@10.0.0.1"}, [2]string{fix.From, fix.To})
+}
+
+// Who is kept from nodes by a selector or by its volumes is told which labels they lack, and what would help.
+func TestLabelsInTheWay(t *testing.T) {
+	v := placementtest.TopologyView(2)
+	n, _ := v.Node("n0")
+	n.Labels = map[string]string{"team": "b", "zone": "z"}
+	v.SetNode(n)
+	g := placementtest.Gang("ml/a", 1, placementtest.WholeGPUs(1))
+	g.Roles[0].NodeSelector = map[string]string{"team": "a", "zone": "z"}
+	verdict := planner.Plan(v, g).Verdict
+	assert.Contains(t, verdict.String(), "1 node does not match the node selector team=a; 1 node does not match the node selector team=a, zone=z; no node is left for worker-0")
+	assert.Contains(t, verdict.String(), "Nearest fix: a node selector without team=a (1 node).")
+	g.Roles[0].NodeSelector = nil
+	g.Roles[0].Volumes = [][]placement.Requirement{{{Key: "zone", Operator: "In", Values: []string{"y", "x"}}}}
+	assert.Contains(t, planner.Plan(v, g).Verdict.String(), "2 nodes do not reach the volumes, which are for nodes with zone In (y, x) for ")
 }
 
 // A node more helps nobody whom each node's own pods keep out: those of DaemonSets run on the new one too.
@@ -110,7 +134,7 @@ func TestNewNodesHaveWhatIsPinned(t *testing.T) {
 		fix         string
 	}{
 		"a port":              {port, port, 1, true, ""},
-		"the port of a pod":   {port, port, 1, false, sizes},
+		"the port of a pod":   {port, port, 1, false, "host port 81 (now 80)"},
 		"CPU":                 {cpu(4), cpu(77), 1, true, "76 CPU per member (now 77)"},
 		"CPU of a pod":        {cpu(4), cpu(77), 1, false, sizes},
 		"CPU, with room left": {cpu(4), cpu(40), 2, true, sizes},

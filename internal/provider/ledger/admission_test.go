@@ -72,6 +72,9 @@ func TestWhatAdmissionAdds(t *testing.T) {
 				require.NotEmpty(t, found)
 				assert.Contains(t, found[len(found)-1].Detail, test.text)
 			}
+			for _, f := range found {
+				assert.NotContains(t, f.Detail, "admission", "what keeps a job from its place is for Added to say: it may be a volume")
+			}
 		})
 	}
 }

@@ -343,14 +343,14 @@ func misfit(j *job, verdict placement.Verdict) *Finding {
 }
 
 // elsewhere says that a job which starts does not do so where it is planned, because of what
-// admission adds.
+// admission adds, or of what else keeps its pods from nodes, as a bound volume claim does; its Added says which.
 func (l *Ledger) elsewhere(j *job) []Finding {
 	if !j.startable || !l.promised(j) || j.verdict.NotAsPlanned == "" {
 		return nil
 	}
 	return []Finding{{
 		Kind: Elsewhere, Jobs: append([]string{j.Gang.ID}, j.After...), Summary: "Job will not start where it is planned",
-		Detail: fmt.Sprintf("With what the API server's admission adds, job %s fits, but not where it is planned, which is a matter of the configuration alone: %s.", j.Gang.ID, j.verdict.NotAsPlanned),
+		Detail: fmt.Sprintf("As the cluster would have it, job %s fits, but not where it is planned, which is a matter of the configuration alone: %s.", j.Gang.ID, j.verdict.NotAsPlanned),
 	}}
 }
 

@@ -59,10 +59,11 @@ func TestFilters(t *testing.T) {
 	require.Greater(t, waits, *filterClusters*len(filterClasses)/20)
 }
 
-// clashes reports whether two classes change the same field of a pod.
+// clashes reports whether two classes change the same field of a pod, or make the same object.
 func (*filterWorld) clashes(a, b int) bool {
 	affinity := func(i int) bool { return strings.HasSuffix(filterClasses[i].name, "Affinity") }
-	return affinity(a) && affinity(b)
+	devices := func(i int) bool { return strings.HasPrefix(filterClasses[i].name, "DynamicResources") }
+	return affinity(a) && affinity(b) || devices(a) && devices(b)
 }
 
 // hold compares the scheduler with the oracle, and reports whether the gang fits.

@@ -93,14 +93,14 @@ func Admission(ctx context.Context, client *kube.Client, spec job.Spec) job.Admi
 }
 
 // Missing says what the pods of a job that is about to start name and the cluster does not have, or not for long; unknown claims are left
-// out. What a plan has seen may have gone since.
+// out. What a plan has seen may have gone since. Without its namespace a job is not created, which says why.
 func Missing(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string) []Finding {
 	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim}
-	c.names()
-	if len(c.missing) == 0 || c.missing[0].Attribute != "namespace" {
-		for _, name := range slices.Sorted(maps.Keys(spec.Volumes)) {
-			c.present(name, spec.Volumes[name])
-		}
+	if c.names(); len(c.missing) > 0 && c.missing[0].Attribute == "namespace" {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.Volumes)) {
+		c.present(name, spec.Volumes[name])
 	}
 	return c.missing
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // FleetCluster is Karmada's Cluster ([KarmadaClusterKind]), as far as it is read here: a member of a fleet, as its hub sees it.
@@ -68,4 +69,16 @@ func (c *FleetCluster) Reached() bool {
 // Ready is the condition that says whether the hub reaches the cluster, nil where it has not looked yet.
 func (c *FleetCluster) Ready() *metav1.Condition {
 	return meta.FindStatusCondition(c.Status.Conditions, "Ready")
+}
+
+// Serves reports whether the cluster serves a kind in this version, as its hub has found.
+func (c *FleetCluster) Serves(kind schema.GroupVersionKind) bool {
+	for _, enabled := range c.Status.APIEnablements {
+		for _, resource := range enabled.Resources {
+			if enabled.GroupVersion == kind.GroupVersion().String() && resource.Kind == kind.Kind {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -81,18 +81,12 @@ func (r *Rules) Bars(c *contract.FleetCluster, kind schema.GroupVersionKind) (te
 
 // excludes says what keeps all jobs of a kind from a cluster, or those that do not tolerate it, "" for nothing.
 func (r *Rules) excludes(c *contract.FleetCluster, kind schema.GroupVersionKind) string {
-	served := false
-	for _, enabled := range c.Status.APIEnablements {
-		for _, resource := range enabled.Resources {
-			served = served || enabled.GroupVersion == kind.GroupVersion().String() && resource.Kind == kind.Kind
-		}
-	}
 	switch {
 	case c.DeletionTimestamp != nil:
 		return "it is being removed from the fleet"
 	case !c.Reached():
 		return "it is not ready"
-	case !served:
+	case !c.Serves(kind):
 		return fmt.Sprintf("it does not serve %s of %s", kind.Kind, kind.GroupVersion())
 	}
 	for _, taint := range c.Spec.Taints {

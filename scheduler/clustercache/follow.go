@@ -23,15 +23,18 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 )
 
+// DeviceClassKind is that of classes of devices.
+var DeviceClassKind = resourcev1.SchemeGroupVersion.WithKind("DeviceClass")
+
 // Follow keeps the cache in step with a cluster until ctx ends. It adds its handlers
 // to the factory, which the caller starts, and follows our custom resources from the
 // moment that the cluster serves them. kube-scheduler's factory leaves finished pods
 // out; those that have succeeded are followed by the metadata client, and Jobs tell of those that
-// have gone.
+// have gone. devices means that the cluster serves classes of devices ([DeviceClassKind]), as it does from Kubernetes 1.34 on.
 //
 // The returned function waits until the cache holds everything that the cluster held
 // when it was called first.
-func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface, pods metadata.Interface) (wait func(context.Context) error, err error) {
+func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFactory, client dynamic.Interface, pods metadata.Interface, devices bool) (wait func(context.Context) error, err error) {
 	f := &follower{cache: c}
 	bound := volumes{
 		claims:  factory.Core().V1().PersistentVolumeClaims().Lister(),
@@ -59,10 +62,6 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return nil, fmt.Errorf("follow disruption budgets: %w", err)
 	}
-	devices, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(follow.On(f.setDeviceClass, f.removeDeviceClass))
-	if err != nil {
-		return nil, fmt.Errorf("follow device classes: %w", err)
-	}
 	succeeded, err := f.followSucceeded(ctx, pods)
 	if err != nil {
 		return nil, err
@@ -71,7 +70,14 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 	if err != nil {
 		return nil, err
 	}
-	synced := []cache.InformerSynced{nodes.HasSynced, unfinished.HasSynced, succeeded, jobs, budgets.HasSynced, devices.HasSynced}
+	synced := []cache.InformerSynced{nodes.HasSynced, unfinished.HasSynced, succeeded, jobs, budgets.HasSynced}
+	if devices {
+		classes, err := factory.Resource().V1().DeviceClasses().Informer().AddEventHandler(follow.On(f.setDeviceClass, f.removeDeviceClass))
+		if err != nil {
+			return nil, fmt.Errorf("follow device classes: %w", err)
+		}
+		synced = append(synced, classes.HasSynced)
+	}
 	for _, custom := range []struct {
 		resource  schema.GroupVersionResource
 		namespace string

@@ -32,6 +32,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
 const (
@@ -447,7 +448,7 @@ func (c *controller) connect(ctx context.Context, name string) error {
 		return nil
 	}
 	c.forget(name, m)
-	m, err = followMember(ctx, c.id, name, access, config, func() { c.work.AddAfter(changePrefix+name, again) }, c.work.Add)
+	m, err = followMember(ctx, c.id, name, access, config, followsDevices(cluster), func() { c.work.AddAfter(changePrefix+name, again) }, c.work.Add)
 	if err != nil {
 		return err
 	}
@@ -496,12 +497,17 @@ func (c *controller) retry() {
 	}
 }
 
-// access is how a member cluster is reached, and a digest of that.
+// access is how a member cluster is reached, and a digest of that and of what is followed there.
 func (c *controller) access(ctx context.Context, cluster *contract.FleetCluster) (*rest.Config, string, error) {
 	config, err := fleet.Access(ctx, c.hub, cluster)
 	if err != nil {
 		return nil, "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", config.Host, config.BearerToken, config.CAData, config.Insecure))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v %v", config.Host, config.BearerToken, config.CAData, config.Insecure, followsDevices(cluster)))
 	return config, hex.EncodeToString(sum[:]), nil
+}
+
+// followsDevices reports whether a member cluster serves classes of devices, as its hub has found.
+func followsDevices(cluster *contract.FleetCluster) bool {
+	return cluster.Serves(clustercache.DeviceClassKind)
 }

@@ -47,8 +47,9 @@ type member struct {
 }
 
 // followMember begins to keep the picture of a member cluster in step, until ctx or the member ends. changed is called when it is
-// complete, and after each change, answered with the binding of a reservation of the fleet that has changed.
-func followMember(ctx context.Context, fleet, name, access string, config *rest.Config, changed func(), answered func(binding string)) (*member, error) {
+// complete, and after each change, answered with the binding of a reservation of the fleet that has changed. devices means that it
+// serves classes of devices.
+func followMember(ctx context.Context, fleet, name, access string, config *rest.Config, devices bool, changed func(), answered func(binding string)) (*member, error) {
 	client, err := kube.New(config)
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func followMember(ctx context.Context, fleet, name, access string, config *rest.
 	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithTransform(follow.Trim), informers.WithTweakListOptions(follow.Latest))
 	factory.InformerFor(&corev1.Pod{}, unfinishedPods)
 	m.state.Subscribe(func(clusterstate.Change) { changed() })
-	wait, err := m.state.Follow(ctx, factory, client.Dynamic, metadataOnly)
+	wait, err := m.state.Follow(ctx, factory, client.Dynamic, metadataOnly, devices)
 	if err != nil {
 		end()
 		return nil, fmt.Errorf("follow %s: %w", name, err)

@@ -135,7 +135,7 @@ func New(ctx context.Context, cache *clustercache.Cache, meter *metrics.Metrics,
 	if err != nil {
 		return nil, fmt.Errorf("%s: set up the client for metadata of pods: %w", Name, err)
 	}
-	if p.synced, err = cache.Follow(ctx, handle.SharedInformerFactory(), client, pods); err != nil {
+	if p.synced, err = cache.Follow(ctx, handle.SharedInformerFactory(), client, pods, true); err != nil {
 		return nil, fmt.Errorf("%s: %w", Name, err)
 	}
 	go p.run(ctx)

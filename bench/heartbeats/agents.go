@@ -13,7 +13,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
@@ -31,18 +30,10 @@ import (
 // atOnce is how many requests to make nodes, and to renew leases, are on their way at a time.
 const atOnce = 16
 
-// agentInterval is how often an agent looks at its GPUs, as by default.
-const agentInterval = time.Minute
+// agentInterval is how often an agent looks at its GPUs, as by default (--interval).
+const agentInterval = 30 * time.Second
 
 func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
-
-// protobuf is how kubelets speak to the API server.
-func (b *bench) protobuf() (kubernetes.Interface, error) {
-	config := rest.CopyConfig(b.config)
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	return kubernetes.NewForConfig(config)
-}
 
 // each does something for so many nodes, some at a time.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
@@ -59,7 +50,7 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 
 // makeNodes makes the nodes and their leases.
 func (b *bench) makeNodes(ctx context.Context) error {
-	client, err := b.protobuf()
+	client, err := kube.Protobuf(b.config)
 	if err != nil {
 		return err
 	}
@@ -88,7 +79,7 @@ func (b *bench) makeNodes(ctx context.Context) error {
 
 // renew renews leases of the nodes, as kubelets do.
 func (b *bench) renew(ctx context.Context, n int) error {
-	client, err := b.protobuf()
+	client, err := kube.Protobuf(b.config)
 	if err != nil {
 		return err
 	}

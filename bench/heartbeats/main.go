@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/bench/process"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -54,8 +55,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("read flags: %w", err)
 	}
-	if *nodes < 1 || *length <= 0 || *renewals < 1 {
-		return errors.New("there have to be a node, some time and a renewal at least")
+	if *nodes < 1 || *renewals < 1 {
+		return errors.New("-nodes and -renewals have to be 1 at least")
+	}
+	if *length < contract.HeartbeatInterval {
+		return fmt.Errorf("-for is %s: a node sends a heartbeat every %s, so it has to be that long at least", *length, contract.HeartbeatInterval)
 	}
 	data, err := os.ReadFile(*machine)
 	if err != nil {
@@ -74,7 +78,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, server.stop()) }()
+	defer server.Stop()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, kubeconfigFile))
 	if err != nil {
 		return err
@@ -93,7 +97,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 // bench is one run.
 type bench struct {
 	config   *rest.Config
-	server   *server
+	server   *process.Process
 	progress io.Writer
 	machine  gpu.Machine
 	nodes    int
@@ -162,15 +166,15 @@ func (b *bench) measure(ctx context.Context, length time.Duration, renewals int)
 // during measures the API server while something is done.
 func (b *bench) during(do func() error) (interval, error) {
 	began := time.Now()
-	before, err := b.server.cpu()
+	before, err := b.server.CPU()
 	if err != nil {
 		return interval{}, err
 	}
 	if err := do(); err != nil {
 		return interval{}, err
 	}
-	after, err1 := b.server.cpu()
-	memory, err2 := b.server.memoryMiB()
+	after, err1 := b.server.CPU()
+	memory, err2 := b.server.MiB("VmRSS")
 	return interval{wall: time.Since(began), cpu: after - before, memoryMiB: memory}, errors.Join(err1, err2)
 }
 

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -88,10 +87,7 @@ func (p *platform) fill(ctx context.Context, machines []openb.Machine) error {
 	if err := access.ApplyAll(ctx, objects, nil); err != nil {
 		return err
 	}
-	protobuf := rest.CopyConfig(config)
-	protobuf.ContentType = "application/vnd.kubernetes.protobuf"
-	protobuf.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	if p.client, err = kubernetes.NewForConfig(protobuf); err != nil {
+	if p.client, err = kube.Protobuf(config); err != nil {
 		return err
 	}
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}

@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/bench/process"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/pki"
 )
@@ -38,7 +38,7 @@ type cluster struct {
 	// typed speaks protobuf, which costs the API server less than JSON.
 	typed     kubernetes.Interface
 	dynamic   dynamic.Interface
-	etcd, api *process
+	etcd, api *process.Process
 	// apart means that API server and etcd have one core for themselves, and this program
 	// and what it starts another.
 	apart bool
@@ -128,10 +128,7 @@ func (c *cluster) connect(ctx context.Context) error {
 		return err
 	}
 	config.QPS = -1
-	protobuf := rest.CopyConfig(config)
-	protobuf.ContentType = "application/vnd.kubernetes.protobuf"
-	protobuf.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	if c.typed, err = kubernetes.NewForConfig(protobuf); err != nil {
+	if c.typed, err = kube.Protobuf(config); err != nil {
 		return err
 	}
 	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
@@ -181,10 +178,9 @@ func (c *cluster) define(ctx context.Context, crds []*unstructured.Unstructured)
 
 // stop ends the control plane and removes its data.
 func (c *cluster) stop() {
-	for _, p := range []*process{c.api, c.etcd} {
+	for _, p := range []*process.Process{c.api, c.etcd} {
 		if p != nil {
-			_ = p.command.Process.Kill() // nothing of it is kept
-			<-p.done
+			p.Kill() // nothing of it is kept
 		}
 	}
 	if c.apart {
@@ -194,7 +190,7 @@ func (c *cluster) stop() {
 }
 
 // poll calls check until it succeeds, a process ends, or ctx is over.
-func poll(ctx context.Context, pause time.Duration, check func() error, processes ...*process) error {
+func poll(ctx context.Context, pause time.Duration, check func() error, processes ...*process.Process) error {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for {
@@ -203,7 +199,7 @@ func poll(ctx context.Context, pause time.Duration, check func() error, processe
 			return nil
 		}
 		for _, p := range processes {
-			if failure := p.failure(); failure != nil {
+			if failure := p.Failure(); failure != nil {
 				return failure
 			}
 		}
@@ -213,6 +209,15 @@ func poll(ctx context.Context, pause time.Duration, check func() error, processe
 		case <-ticker.C:
 		}
 	}
+}
+
+// startProcess starts a program of the folder bin.
+func startProcess(bin, dir, name string, args ...string) (*process.Process, error) {
+	p, err := process.Start(filepath.Join(bin, name), dir, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%w (make -C bench/schedulers programs builds it)", err)
+	}
+	return p, nil
 }
 
 func loopback(scheme string, port int) string {

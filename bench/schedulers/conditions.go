@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/bench/process"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
@@ -87,7 +88,7 @@ func others() (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		busy += time.Duration(ticks) * tick
+		busy += time.Duration(ticks) * process.Tick
 	}
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var used syscall.Rusage

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/bench/process"
 )
 
 // idling is what a scheduler uses while nothing happens.
@@ -28,18 +30,18 @@ func (b *bench) idleRun(ctx context.Context, nodes int, interval time.Duration) 
 	rows := make([]idling, len(b.schedulers))
 	first, others := b.schedulers[0], b.schedulers[1:]
 	under, err := b.onCluster(ctx, first, nodes, false, func(ctx context.Context, c *cluster, _ *observer) error {
-		running := make([]*process, len(rows))
+		running := make([]*process.Process, len(rows))
 		for i, s := range b.schedulers {
 			fmt.Fprintf(os.Stderr, "start %s beside %d idle nodes\n", s.name, nodes)
 			p, err := b.startIdle(ctx, s, c)
 			if err != nil {
 				return err
 			}
-			defer p.stop()
+			defer p.Stop()
 			running[i] = p
 		}
 		for i, p := range running {
-			used, err := p.cpu()
+			used, err := p.CPU()
 			if err != nil {
 				return err
 			}
@@ -60,18 +62,18 @@ func (b *bench) idleRun(ctx context.Context, nodes int, interval time.Duration) 
 }
 
 // finish reads what a scheduler has used since the interval began.
-func (r *idling) finish(p *process) error {
-	used, err := p.cpu()
+func (r *idling) finish(p *process.Process) error {
+	used, err := p.CPU()
 	if err != nil {
 		return err
 	}
 	r.CPUSeconds = used.Seconds() - r.StartCPUSeconds
-	if r.MiB, err = p.memory("VmRSS"); err != nil {
+	if r.MiB, err = p.MiB("VmRSS"); err != nil {
 		return err
 	}
-	if r.OwnMiB, err = p.memory("RssAnon"); err != nil {
+	if r.OwnMiB, err = p.MiB("RssAnon"); err != nil {
 		return err
 	}
-	r.PeakMiB, err = p.memory("VmHWM")
+	r.PeakMiB, err = p.MiB("VmHWM")
 	return err
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/bench/process"
 )
 
 // onCluster calls measure with a fresh cluster of nodes for a scheduler, prepared for
@@ -46,7 +48,7 @@ func (b *bench) onCluster(ctx context.Context, s scheduler, nodes int, apart boo
 
 // startIdle starts a scheduler and waits until it has taken in the cluster: its CPU
 // clock stands still for a second, or has gone on for ten.
-func (b *bench) startIdle(ctx context.Context, s scheduler, c *cluster) (*process, error) {
+func (b *bench) startIdle(ctx context.Context, s scheduler, c *cluster) (*process.Process, error) {
 	p, err := s.start(c, b.options())
 	if err != nil {
 		return nil, err
@@ -54,12 +56,12 @@ func (b *bench) startIdle(ctx context.Context, s scheduler, c *cluster) (*proces
 	var before time.Duration
 	for range 10 {
 		pause(ctx, time.Second)
-		now, err := p.cpu()
+		now, err := p.CPU()
 		if err != nil {
-			p.stop()
+			p.Stop()
 			return nil, err
 		}
-		if now-before < 5*tick {
+		if now-before < 5*process.Tick {
 			break
 		}
 		before = now
@@ -78,12 +80,12 @@ func (b *bench) options() runOptions {
 }
 
 // profile takes a CPU profile of the scheduler until the returned function is called.
-func (b *bench) profile(p *process) func() {
+func (b *bench) profile(p *process.Process) func() {
 	if b.profiles == "" {
 		return func() {}
 	}
 	port := ""
-	for _, arg := range p.command.Args {
+	for _, arg := range p.Args() {
 		if value, ok := strings.CutPrefix(arg, "--secure-port="); ok {
 			port = value
 		}
@@ -98,7 +100,7 @@ func (b *bench) profile(p *process) func() {
 				time.Sleep(50 * time.Millisecond) // the port is not open yet
 				continue
 			}
-			file, err := os.Create(filepath.Join(b.profiles, p.name+".pprof"))
+			file, err := os.Create(filepath.Join(b.profiles, p.Name()+".pprof"))
 			if err == nil {
 				_, _ = io.Copy(file, response.Body) // a short profile is seen when it is read
 				_ = file.Close()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/bench/process"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	nodeagent "github.com/gpuplan/terraform-provider-gpuplan/nodeagent/deploy"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
@@ -123,7 +124,7 @@ func (s scheduler) install(ctx context.Context, c *cluster) error {
 }
 
 // start starts the scheduler against a cluster.
-func (s scheduler) start(c *cluster, o runOptions) (*process, error) {
+func (s scheduler) start(c *cluster, o runOptions) (*process.Process, error) {
 	dir := filepath.Join(c.dir, s.name)
 	config := filepath.Join(dir, "config") // some reload their configuration when anything in its folder changes
 	err := os.MkdirAll(config, 0o700)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/bench/process"
 )
 
 // The series: pods are created while the scheduler runs, or all of them exist before it
@@ -72,14 +74,14 @@ func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w sha
 		if err := c.createGroups(ctx, s, "job", w); err != nil {
 			return err
 		}
-		var p *process
+		var p *process.Process
 		var err error
 		var before clocks
 		if series == live {
 			if p, err = b.startIdle(ctx, s, c); err != nil {
 				return err
 			}
-			defer p.stop()
+			defer p.Stop()
 			if before, err = read(p, c); err != nil {
 				return err
 			}
@@ -100,7 +102,7 @@ func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w sha
 			if p, err = s.start(c, b.options()); err != nil {
 				return err
 			}
-			defer p.stop()
+			defer p.Stop()
 		}
 		defer b.profile(p)()
 		if err := o.awaitBound(ctx, w.pods(), b.limit/2, b.limit, p, c.api, c.etcd); err != nil {
@@ -112,7 +114,7 @@ func (b *bench) throughputRun(ctx context.Context, s scheduler, nodes int, w sha
 }
 
 // measure fills in the result once the last pod is bound.
-func (t *throughput) measure(ctx context.Context, p *process, c *cluster, o *observer, before clocks) error {
+func (t *throughput) measure(ctx context.Context, p *process.Process, c *cluster, o *observer, before clocks) error {
 	after, err := read(p, c)
 	if err != nil {
 		return err
@@ -126,7 +128,7 @@ func (t *throughput) measure(ctx context.Context, p *process, c *cluster, o *obs
 		return err
 	}
 	t.CPUSeconds = (after.scheduler - before.scheduler).Seconds()
-	if t.PeakMiB, err = p.memory("VmHWM"); err != nil {
+	if t.PeakMiB, err = p.MiB("VmHWM"); err != nil {
 		return err
 	}
 	t.summarise(o.records(), before.at, at)
@@ -191,10 +193,10 @@ type clocks struct {
 }
 
 // read reads the clocks; p is nil while the scheduler does not run.
-func read(p *process, c *cluster) (clocks, error) {
+func read(p *process.Process, c *cluster) (clocks, error) {
 	now := clocks{at: time.Now()}
-	for _, server := range []*process{c.api, c.etcd} {
-		used, err := server.cpu()
+	for _, server := range []*process.Process{c.api, c.etcd} {
+		used, err := server.CPU()
 		if err != nil {
 			return now, err
 		}
@@ -204,7 +206,7 @@ func read(p *process, c *cluster) (clocks, error) {
 		return now, nil
 	}
 	var err error
-	now.scheduler, err = p.cpu()
+	now.scheduler, err = p.CPU()
 	return now, err
 }
 

@@ -45,7 +45,7 @@ func (b *bench) waitingRun(ctx context.Context, s scheduler, nodes int, w shape,
 		if err != nil {
 			return err
 		}
-		defer p.stop()
+		defer p.Stop()
 		if err := c.createGroups(ctx, s, "job", w); err != nil {
 			return err
 		}

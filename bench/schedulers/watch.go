@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/bench/process"
 )
 
 // record is what the watch has shown of a pod, by the clock of this program.
@@ -109,7 +111,7 @@ func (o *observer) awaitSeen(ctx context.Context, pods int) error {
 
 // awaitBound waits until a number of pods is bound, none has been bound for the time of
 // patience, or the limit is reached. A process that ends is an error.
-func (o *observer) awaitBound(ctx context.Context, pods int, patience, limit time.Duration, processes ...*process) error {
+func (o *observer) awaitBound(ctx context.Context, pods int, patience, limit time.Duration, processes ...*process.Process) error {
 	start := time.Now()
 	before, since := -1, start
 	check := time.NewTicker(100 * time.Millisecond)
@@ -129,7 +131,7 @@ func (o *observer) awaitBound(ctx context.Context, pods int, patience, limit tim
 		case <-changed:
 		case <-check.C:
 			for _, p := range processes {
-				if err := p.failure(); err != nil {
+				if err := p.Failure(); err != nil {
 					return err
 				}
 			}

@@ -72,15 +72,14 @@ func (r *Rules) Excludes(node string) bool {
 	return limited && limit == 0 || r.limitedOnly && !limited
 }
 
-// MissingLabels are those that the node selector asks for and a node has not, as "team=a, zone=b".
-func (r *Rules) MissingLabels(n *placement.Node) string {
-	var lacking []string
+// MissingLabels are those that the node selector asks for and a node has not, each as "team=a".
+func (r *Rules) MissingLabels(n *placement.Node) (lacking []string) {
 	for _, want := range r.selector {
 		if have, ok := n.Labels[want.key]; !ok || have != want.value {
 			lacking = append(lacking, want.key+"="+want.value)
 		}
 	}
-	return strings.Join(lacking, ", ")
+	return lacking
 }
 
 // VolumesOn says on which nodes the volumes are, as "topology.kubernetes.io/zone in (a)".

@@ -290,12 +290,14 @@ func (f *fixer) tolerations() []placement.Fix {
 
 // selectors proposes to leave out of the node selector what most of the nodes that it keeps the gang from lack.
 func (f *fixer) selectors() []placement.Fix {
-	counts := map[string]int{}
+	counts, labels := map[string]int{}, map[string][]string{}
 	rules := &f.Rules[f.Classes[f.next.class].Rules]
 	for _, n := range f.Nodes {
 		if why, _ := rules.Rejects(&n.Node); why.Code == placement.SelectorMismatch {
-			if lacking := rules.MissingLabels(&n.Node); lacking != "" {
-				counts[lacking]++
+			if lacking := rules.MissingLabels(&n.Node); len(lacking) > 0 {
+				text := strings.Join(lacking, ", ")
+				labels[text] = lacking
+				counts[text]++
 			}
 		}
 	}
@@ -304,11 +306,7 @@ func (f *fixer) selectors() []placement.Fix {
 	}) {
 		g := f.changed(func(r *placement.Role) {
 			r.NodeSelector = maps.Clone(r.NodeSelector)
-			for _, label := range strings.Split(lacking, ", ") {
-				if key, value, _ := strings.Cut(label, "="); r.NodeSelector[key] == value {
-					delete(r.NodeSelector, key)
-				}
-			}
+			maps.DeleteFunc(r.NodeSelector, func(key, value string) bool { return slices.Contains(labels[lacking], key+"="+value) })
 		})
 		if f.feasible(f.Cluster, nil, f.lifted, g) {
 			return []placement.Fix{{Kind: placement.FixSelector, Target: f.roles(), From: lacking,

@@ -321,7 +321,7 @@ func (p *Packer) Rejection(n *capacity.Node, c *Class, d *Domain) placement.Reje
 		case taint != nil:
 			why.Detail = taint.String()
 		case why.Detail == "selector":
-			why.Detail += " " + p.Rules[c.Rules].MissingLabels(&n.Node)
+			why.Detail += " " + strings.Join(p.Rules[c.Rules].MissingLabels(&n.Node), ", ")
 		case why.Detail == "volumes":
 			why.Detail += " " + p.Rules[c.Rules].VolumesOn()
 		}

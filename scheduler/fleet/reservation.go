@@ -162,9 +162,12 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 		return true, c.send(ctx, b, object, m, pods)
 	case answered && reservation.Status.Phase == contract.PhaseRefused:
 		c.put(b.key(), m, "its scheduler refuses the place: "+reservation.Status.Message)
+	case answered && reservation.Status.Phase == contract.PhaseExpired:
+		c.put(b.key(), m, "it kept the place, and the time was over before the job was sent")
 	case answered:
 		c.put(b.key(), m, "it has gangs of the job's names already")
 	case time.Since(asked.last) < answerWithin:
+		c.work.AddAfter(b.key(), answerWithin-time.Since(asked.last)) // who was to come back sooner than that is here, in the place of both
 		return true, nil
 	default:
 		c.put(b.key(), m, "its scheduler does not answer")
@@ -335,7 +338,8 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 		_, err = client.Create(ctx, reservation, metav1.CreateOptions{FieldManager: contract.FleetSchedulerName})
 	} else {
 		var patch []byte
-		if patch, err = json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": spec}}); err == nil {
+		// What was asked for before it is told of is not asked for again by the same number, which would be answered already.
+		if patch, err = json.Marshal([]map[string]any{{"op": "test", "path": "/spec/epoch", "value": epoch - 1}, {"op": "replace", "path": "/spec", "value": spec}}); err == nil {
 			_, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
 		}
 	}

@@ -134,6 +134,44 @@ func TestAnAnswerThatComesTooLate(t *testing.T) {
 	}
 }
 
+// drain empties the queue of work.
+func (w *hubWorld) drain() {
+	for w.work.Len() > 0 {
+		key, _ := w.work.Get()
+		w.work.Done(key)
+	}
+}
+
+// A cluster that does not answer is given up when its time is over, also where the job was looked at before that for another reason, in
+// whose favour the queue of work has forgotten that time.
+func TestAnAnswerThatDoesNotCome(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	w.drain()
+	w.work.AddAfter("default/a", 10*time.Millisecond)
+	require.NoError(t, w.decide(t, o))
+	require.Eventually(t, func() bool { return w.work.Len() > 0 }, time.Minute, time.Millisecond)
+	w.drain()
+	asked := w.asked["default/a"]
+	asked.last = time.Now().Add(time.Second - answerWithin)
+	w.asked["default/a"] = asked
+	require.NoError(t, w.decide(t, o))
+	require.Eventually(t, func() bool { return w.work.Len() > 0 }, time.Minute, time.Millisecond)
+	require.NoError(t, w.decide(t, o))
+	assert.NotContains(t, w.asked, "default/a")
+	assert.Contains(t, w.refused("default/a", "m"), "does not answer")
+}
+
+// A request is made by a number that was not used before, or not at all.
+func TestARequestThatIsNotKnownYet(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	w.kept(t, o, 3, time.Now().Add(time.Minute))
+	epoch, _, err := w.m.reserve(t.Context(), "default/a", "hub", o)
+	require.NoError(t, err)
+	assert.EqualValues(t, 4, epoch)
+	_, _, err = w.m.reserve(t.Context(), "default/a", "hub", o)
+	require.Error(t, err, "the member has not told of the fourth")
+}
+
 // A place that was kept before this program started is asked for again: its time may be over, and nobody there to say so.
 func TestAPlaceThatWasKeptBefore(t *testing.T) {
 	w, o := newHubWorld(t, "{}"), object(t, jobText)

@@ -238,6 +238,9 @@ const (
 	FleetQueueName = "gpuplan-fleet-queue"
 	// AppliedPlacementAnnotation on a binding is the placement, as JSON, by which its clusters were chosen.
 	AppliedPlacementAnnotation = "policy.karmada.io/applied-placement"
+	// SentAnnotation on a binding is the cluster to which its job was sent last. It may run there until the cluster has shown that it does
+	// not: Karmada itself forgets where it was, also while the cluster cannot be asked.
+	SentAnnotation = "gpuplan.dev/sent-to"
 )
 
 // Job operators (Kubeflow training operator v1), Jobs of Kubernetes, and sets of them.

@@ -44,7 +44,7 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 	if b.Spec.Replicas > 0 { // Karmada gives the object that many in the cluster: without, a Job has the parallelism 0 there
 		target["replicas"] = b.Spec.Replicas
 	}
-	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]string{contract.AppliedPlacementAnnotation: string(applied)}}, map[string]any{
+	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]string{contract.AppliedPlacementAnnotation: string(applied), contract.SentAnnotation: cluster}}, map[string]any{
 		"spec": map[string]any{"clusters": []any{target}},
 	})
 	if err != nil {
@@ -53,6 +53,19 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 	c.wrote(written) // else it is sent once more, and fails
 	c.tell(b, object, corev1.EventTypeNormal, eventSucceeded, result(cluster, pods))
 	return nil // its status is written once the hub shows it
+}
+
+// note has a binding say where its job is that someone else has sent, or an older version of this program.
+func (c *controller) note(ctx context.Context, b *binding) error {
+	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]string{contract.SentAnnotation: b.Cluster()}}, map[string]any{})
+	switch {
+	case apierrors.IsConflict(err):
+		return nil // it is told of the change
+	case err != nil:
+		return fmt.Errorf("note where %s %s/%s is: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, err)
+	}
+	c.wrote(written)
+	return nil
 }
 
 // patch changes a binding with a merge patch, which fails if the binding has changed.

@@ -263,12 +263,6 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	case err != nil:
 		return c.refuse(ctx, b, object, reasonUnreadable, fmt.Sprintf("what the job runs cannot be read: %s", err))
 	}
-	c.mu.Lock()
-	if c.sent[b.key()] { // and is in no cluster any more
-		delete(c.sent, b.key())
-		delete(c.asked, b.key())
-	}
-	c.mu.Unlock()
 	return c.place(ctx, b, object, pods)
 }
 
@@ -297,15 +291,19 @@ func ended(object *unstructured.Unstructured) bool {
 // keep says of a job that was sent that it was, and charges its place, also where it was sent before this program started, until its
 // pods are bound.
 func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
+	c.mu.Lock()
+	delete(c.left, b.key()) // what was seen of a cluster before the job came back there says nothing
+	m, seen := c.members[b.Cluster()], c.sent[b.key()]
+	c.mu.Unlock()
+	if b.Annotations[contract.SentAnnotation] != b.Cluster() {
+		return c.note(ctx, b) // which brings us back
+	}
 	if text := result(b.Cluster(), pods); len(pods) > 0 && b.said() != text {
 		if _, err := c.report(ctx, b, metav1.ConditionTrue, reasonSuccess, text); err != nil {
 			return err
 		}
 	}
 	finished, gangs := ended(object), newToCome(pods)
-	c.mu.Lock()
-	m, seen := c.members[b.Cluster()], c.sent[b.key()]
-	c.mu.Unlock()
 	switch {
 	case finished && m != nil:
 		m.release(b.key())
@@ -331,6 +329,13 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 // place finds the cluster that has the best place for a job, has the place kept there, and sends the job.
 func (c *controller) place(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
 	gangs := newToCome(pods)
+	c.mu.Lock()
+	sent := c.sent[b.key()]
+	delete(c.sent, b.key())
+	c.mu.Unlock()
+	if sent { // it was taken out of its cluster, by whom ever
+		c.yield(ctx, b.key())
+	}
 	if why := c.leaves(ctx, b, gangs); why != "" {
 		c.mu.Lock()
 		c.waiting[b.key()] = true

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -178,4 +179,56 @@ func TestWhereAJobWas(t *testing.T) {
 	assert.NotEmpty(t, leaves("", lost), "Karmada has forgotten it, and nobody has seen that it is gone")
 	assert.Empty(t, leaves("", clusterText), "neither job nor pods are there")
 	assert.Empty(t, leaves(told, lost), "that was seen")
+}
+
+// Where a job was sent is known to who starts after Karmada has forgotten it, and to who waits for the queue meanwhile.
+func TestWhereAJobWasSent(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	require.NoError(t, w.decide(t, o))
+	w.kept(t, o, 1, time.Now().Add(time.Minute))
+	require.NoError(t, w.decide(t, o))
+	require.Equal(t, "m", w.sentTo(t))
+	taken := w.bindings["default/a"].object.DeepCopy() // by Karmada, whose evictions end after ten minutes
+	require.NoError(t, unstructured.SetNestedSlice(taken.Object, nil, "spec", "clusters"))
+
+	again := newHubWorld(t, "{}")
+	again.setBinding(t.Context(), taken)
+	again.setCluster(t.Context(), object(t, `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "False"}]}}`))
+	pods := newToCome(gang(t, "a", 2, 1))
+	assert.Contains(t, again.leaves(t.Context(), again.bindings["default/a"], pods), "cannot be asked")
+	again.setCluster(t.Context(), object(t, `{metadata: {name: m, deletionTimestamp: "2026-01-01T00:00:00Z"}, status: {conditions: [{type: Ready, status: "False"}]}}`))
+	assert.Empty(t, again.leaves(t.Context(), again.bindings["default/a"], pods), "someone has said that it is lost")
+}
+
+// That a job was gone from a cluster says nothing once it has come back there, and who has sent it there does not matter.
+func TestAJobThatComesBackToACluster(t *testing.T) {
+	w, o, pods := newHubWorld(t, "{}"), object(t, jobText), gang(t, "a", 2, 1)
+	b := object(t, bindingText("placement: {}, clusters: [{name: m}]"))
+	_, err := w.hub.Resource(bindings).Namespace("default").Update(t.Context(), b, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.setBinding(t.Context(), b)
+	w.left["default/a"] = map[string]bool{"m": false}
+	require.NoError(t, w.keep(t.Context(), w.bindings["default/a"], o, pods))
+	assert.NotContains(t, w.left, "default/a")
+	assert.False(t, w.sent["default/a"])
+	require.Equal(t, []string{"m"}, w.bindings["default/a"].was(), "known before a watch shows it")
+	require.NoError(t, w.keep(t.Context(), w.bindings["default/a"], o, pods))
+	assert.True(t, w.sent["default/a"])
+}
+
+// A job that Karmada has taken from its cluster leaves nothing behind that the picture of the cluster charges, or that its scheduler keeps.
+func TestAJobThatOthersTakeFromItsCluster(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	require.NoError(t, w.decide(t, o))
+	w.kept(t, o, 1, time.Now().Add(time.Minute))
+	require.NoError(t, w.decide(t, o))
+	taken := w.bindings["default/a"].object.DeepCopy()
+	require.NoError(t, unstructured.SetNestedSlice(taken.Object, nil, "spec", "clusters"))
+	w.setBinding(t.Context(), taken)
+	w.setCluster(t.Context(), object(t, `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "False"}]}}`))
+	w.told["default/a"] = time.Now() // it is not told of that here
+	w.m.synced.Store(false)
+	require.NoError(t, w.decide(t, o))
+	assert.Empty(t, w.m.held)
+	assert.Empty(t, w.asked)
 }

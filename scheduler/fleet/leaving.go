@@ -49,8 +49,12 @@ func (c *controller) leaves(ctx context.Context, b *binding, gangs toCome) strin
 	return strings.Join(reasons, "; ")
 }
 
-// was are the clusters that the job was in, as far as the hub knows: it was evicted from there, or they have told of it.
+// was are the clusters that the job was in, as far as the hub knows: it was sent there last, or was evicted from there, or they have told
+// of it.
 func (b *binding) was() (clusters []string) {
+	if sent := b.Annotations[contract.SentAnnotation]; sent != "" {
+		clusters = append(clusters, sent)
+	}
 	for _, task := range b.Spec.GracefulEvictionTasks {
 		clusters = append(clusters, task.FromCluster)
 	}
@@ -68,7 +72,7 @@ func (b *binding) evictedFrom(cluster string) bool {
 // leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
 func (m *member) leaving(ctx context.Context, b *binding, gangs toCome, cluster *contract.FleetCluster, was bool) string {
 	if m == nil || !m.synced.Load() || !cluster.Reached() {
-		if was {
+		if was && !lost(cluster) {
 			return "the job was there, and the cluster cannot be asked whether it runs there still; remove the cluster from the fleet if it is lost"
 		}
 		return ""
@@ -94,6 +98,11 @@ func (m *member) leaving(ctx context.Context, b *binding, gangs toCome, cluster 
 		return fmt.Sprintf("%d of its pods are there still", pods)
 	}
 	return ""
+}
+
+// lost reports whether someone has said that nothing runs in a cluster: it is not reached, and is being removed from the fleet.
+func lost(cluster *contract.FleetCluster) bool {
+	return cluster.DeletionTimestamp != nil && !cluster.Reached()
 }
 
 // podsOf counts the pods of gangs that the member shows, all or those that are being deleted: others may be someone else's.

@@ -52,6 +52,8 @@ type Binding struct {
 		Failover  *Failover `json:"failover"`
 		// GracefulEvictionTasks are the clusters from which the object was evicted, until it runs in another one.
 		GracefulEvictionTasks []Eviction `json:"gracefulEvictionTasks"`
+		// PreserveResourcesOnDeletion means that Karmada leaves the object in a cluster from which it is taken, without its own labels.
+		PreserveResourcesOnDeletion bool `json:"preserveResourcesOnDeletion"`
 	} `json:"spec"`
 	Status struct {
 		// AggregatedStatus is what clusters tell of the object.

@@ -158,12 +158,15 @@ func TestGangsThatBeginToWait(t *testing.T) {
 	assert.True(t, due(), "it runs again")
 }
 
+// jobsText is the CRD of PyTorchJobs.
+const jobsText = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
+  spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural: pytorchjobs}, versions: [{name: v1, served: true, storage: true}]}}`
+
 // What was said once of where a job is counts until the cluster shows that nothing is left, and no longer.
 func TestWhereAJobWas(t *testing.T) {
 	w, pods := newHubWorld(t, "{}"), newToCome(gang(t, "a", 2, 1))
 	member := kubetest.Start(t)
-	member.Put(object(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
-  spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural: pytorchjobs}, versions: [{name: v1, served: true, storage: true}]}}`))
+	member.Put(object(t, jobsText))
 	client, err := kube.New(member.Config())
 	require.NoError(t, err)
 	w.m.client = client
@@ -177,8 +180,38 @@ func TestWhereAJobWas(t *testing.T) {
 	assert.Empty(t, leaves("", lost), "it was nowhere")
 	assert.NotEmpty(t, leaves(told, lost))
 	assert.NotEmpty(t, leaves("", lost), "Karmada has forgotten it, and nobody has seen that it is gone")
+	pod := object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default, labels: {gpu-topology: a}}, spec: {containers: [{name: c}]}}`)
+	member.Put(pod)
+	assert.Contains(t, leaves("", clusterText), "1 of its pods", "the watch has not shown it")
+	pod = object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default, ownerReferences: [{kind: PyTorchJob, name: a, controller: true}]}, spec: {containers: [{name: c}]}}`)
+	member.Put(pod)
+	assert.Contains(t, leaves("", clusterText), "1 of its pods", "without a gang")
+	member.Remove(pod.GroupVersionKind(), "default", "p")
+	const preserved = ", preserveResourcesOnDeletion: true"
+	member.Put(object(t, jobText))
+	assert.Contains(t, leaves(preserved, clusterText), "delete it there", "Karmada has left it, and taken its label")
+	member.Remove(object(t, jobText).GroupVersionKind(), "default", "a")
 	assert.Empty(t, leaves("", clusterText), "neither job nor pods are there")
 	assert.Empty(t, leaves(told, lost), "that was seen")
+}
+
+// A job that Karmada has brought to a cluster, and that has pods there, may run there, also where its binding is a new one and knows of none.
+func TestAJobThatItsBindingDoesNotKnowOf(t *testing.T) {
+	w, pods := newHubWorld(t, "{}"), gang(t, "a", 2, 1)
+	member := kubetest.Start(t)
+	member.Put(object(t, jobsText))
+	client, err := kube.New(member.Config())
+	require.NoError(t, err)
+	w.m.client = client
+	leaves := func() string { return w.leaves(t.Context(), w.bindings["default/a"], newToCome(pods)) }
+	w.m.setPods(t, pods, 3, nil)
+	assert.Empty(t, leaves(), "someone else's pods")
+	member.Put(object(t, jobText))
+	assert.Empty(t, leaves(), "of someone else's job")
+	job := object(t, jobText)
+	job.SetLabels(map[string]string{contract.KarmadaManagedLabel: "true"})
+	member.Put(job)
+	assert.Contains(t, leaves(), "the job is there still")
 }
 
 // Where a job was sent is known to who starts after Karmada has forgotten it, and to who waits for the queue meanwhile.

@@ -9,10 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 )
@@ -77,7 +79,7 @@ func (m *member) leaving(ctx context.Context, b *binding, gangs toCome, cluster 
 		}
 		return ""
 	}
-	pods := m.podsOf(gangs, was)
+	pods := m.podsOf(gangs, true)
 	if !was && pods == 0 {
 		return ""
 	}
@@ -90,11 +92,20 @@ func (m *member) leaving(ctx context.Context, b *binding, gangs toCome, cluster 
 			return ""
 		}
 		return "the job was there, and whether it is there still cannot be read: " + err.Error()
-	case err == nil && job.GetLabels()[contract.KarmadaManagedLabel] != "true":
-		return "" // someone else's of that name
-	case err == nil:
+	case err == nil && job.GetLabels()[contract.KarmadaManagedLabel] == "true":
 		return "the job is there still"
-	case pods > 0:
+	case err == nil && was && b.Spec.PreserveResourcesOnDeletion:
+		return "the job was left there, as the policy's preserveResourcesOnDeletion asks; delete it there"
+	case err == nil:
+		return "" // someone else's of that name
+	case !was:
+		pods = m.podsOf(gangs, false)
+	case pods == 0: // the job has gone since they were counted, and the watch may not have shown the last ones that it has made
+		if pods, err = m.podsLeft(ctx, b, gangs); err != nil {
+			return "the job was there, and whether pods of it are there still cannot be read: " + err.Error()
+		}
+	}
+	if pods > 0 {
 		return fmt.Sprintf("%d of its pods are there still", pods)
 	}
 	return ""
@@ -116,6 +127,29 @@ func (m *member) podsOf(gangs toCome, all bool) (pods int) {
 		}
 	}
 	return pods
+}
+
+// podsLeft counts the pods of a job that is not there any more, as the API server of the member tells: those of its gangs, and those that
+// are in none.
+func (m *member) podsLeft(ctx context.Context, b *binding, gangs toCome) (pods int, err error) {
+	list, err := m.client.Typed.CoreV1().Pods(b.Spec.Resource.Namespace).List(ctx, metav1.ListOptions{FieldSelector: unfinished})
+	if err != nil {
+		return 0, err
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if key, _ := inventory.PlanKey(pod); b.made(pod) || slices.Contains(gangs.Keys(), key) {
+			pods++
+		}
+	}
+	return pods, nil
+}
+
+// made reports whether a pod is one of the job, by what has made it.
+func (b *binding) made(pod *corev1.Pod) bool {
+	of, maker := b.Spec.Resource, metav1.GetControllerOfNoCopy(pod)
+	return maker != nil && maker.Kind == of.Kind && maker.Name == of.Name ||
+		slices.Contains([]string{contract.JobSetKind, contract.TrainJobKind}, of.Kind) && pod.Labels[contract.JobSetNameLabel] == of.Name
 }
 
 // removed reports whether a job is in a cluster that is being removed from the fleet. Of one that the hub does not show nobody has said that.

@@ -94,11 +94,14 @@ func followMember(ctx context.Context, fleet, name, access string, config *rest.
 	return m, nil
 }
 
+// unfinished selects the pods that hold or want resources.
+const unfinished = "status.phase!=" + string(corev1.PodSucceeded) + ",status.phase!=" + string(corev1.PodFailed)
+
 // unfinishedPods follows the pods that hold or want resources, as kube-scheduler's informers do.
 func unfinishedPods(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 	return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 		func(options *metav1.ListOptions) {
-			options.FieldSelector = "status.phase!=" + string(corev1.PodSucceeded) + ",status.phase!=" + string(corev1.PodFailed)
+			options.FieldSelector = unfinished
 			follow.Latest(options)
 		})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,6 +62,8 @@ type controller struct {
 	bindings map[string]*binding
 	clusters map[string]*contract.FleetCluster
 	members  map[string]*member
+	// unreached is why some of them cannot be followed.
+	unreached map[string]string
 	// waiting are the bindings of jobs for which something has to change in a member cluster.
 	waiting map[string]bool
 	// sent are the bindings of jobs that were sent and whose places were looked at since this program has started.
@@ -84,7 +87,7 @@ func newController(ctx context.Context, hub *kube.Client) *controller {
 		hub:      hub,
 		events:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.FleetSchedulerName}),
 		work:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute)),
-		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, waiting: map[string]bool{}, sent: map[string]bool{},
+		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, unreached: map[string]string{}, waiting: map[string]bool{}, sent: map[string]bool{},
 		watched: map[string]watchedJob{}, left: map[string]map[string]bool{},
 		asked: map[string]request{}, refusals: map[string]map[string]refusal{}, told: map[string]time.Time{},
 	}
@@ -194,12 +197,14 @@ func (c *controller) removeBinding(object *unstructured.Unstructured) {
 // setCluster takes in a member cluster, and begins to follow one that is new, or reached in another way.
 func (c *controller) setCluster(ctx context.Context, object *unstructured.Unstructured) {
 	cluster, err := contract.FleetClusterOf(object)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot use a cluster")
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot use a cluster")
+		// It is there, and nobody knows whether it is reached: one that is not there is said to be lost.
+		c.clusters[object.GetName()] = &contract.FleetCluster{ObjectMeta: metav1.ObjectMeta{Name: object.GetName()}}
+		return
+	}
 	c.clusters[cluster.Name] = cluster
 	c.work.Add(memberPrefix + cluster.Name)
 	if cluster.DeletionTimestamp == nil {
@@ -240,7 +245,13 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	object, err := c.hub.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
-	if kube.IsNotFound(err) {
+	gone := kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed)
+	if b.Cluster() != "" && (gone || apierrors.IsForbidden(err)) {
+		c.work.AddAfter(b.key(), quiet)
+		c.looked(b.key()) // nobody can say what place it has, and others do not wait for that
+		return nil
+	}
+	if gone {
 		return nil // the binding goes, too
 	}
 	if apierrors.IsForbidden(err) && b.Cluster() == "" {
@@ -317,13 +328,18 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 		m.hold(b.key(), gangs) // where it has no place any more there is nothing to hold
 	}
 	c.tend(ctx, b, object, gangs, finished)
+	c.looked(b.key())
+	return c.watchOver(ctx, b, object, gangs, finished)
+}
+
+// looked notes that the place of a job that was sent was looked at: those that waited for that are tried again.
+func (c *controller) looked(key string) {
 	c.mu.Lock()
-	c.sent[b.key()] = true
-	if !seen {
+	defer c.mu.Unlock()
+	if !c.sent[key] {
+		c.sent[key] = true
 		c.retry()
 	}
-	c.mu.Unlock()
-	return c.watchOver(ctx, b, object, gangs, finished)
 }
 
 // place finds the cluster that has the best place for a job, has the place kept there, and sends the job.
@@ -352,7 +368,8 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	offers, reasons, unknown := c.offers(b, gangs)
 	best := clusterchoice.Best(offers)
 	if best < 0 && unknown {
-		return nil // the jobs that wait are tried again once it is known
+		c.work.AddAfter(b.key(), quiet)
+		return nil // the jobs that wait are tried again once it is known, and are told when that takes long
 	}
 	if best < 0 {
 		text := "the fleet has no clusters"
@@ -375,7 +392,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 // that some may have one yet.
 func (c *controller) offers(b *binding, gangs toCome) (offers []clusterchoice.Offer, reasons []string, unknown bool) {
 	c.mu.Lock()
-	members := maps.Clone(c.members)
+	members, unreached := maps.Clone(c.members), maps.Clone(c.unreached)
 	all := slices.SortedFunc(maps.Values(c.clusters), func(a, b *contract.FleetCluster) int { return natural.Compare(a.Name, b.Name) })
 	incomplete := c.incomplete()
 	c.mu.Unlock()
@@ -383,7 +400,10 @@ func (c *controller) offers(b *binding, gangs toCome) (offers []clusterchoice.Of
 		term, why := b.Spec.Placement.Bars(cluster, b.kind())
 		m := members[cluster.Name]
 		if why == "" && (m == nil || !m.synced.Load() || incomplete[cluster.Name]) {
-			why, unknown = "its state is not known yet", true
+			if why = unreached[cluster.Name]; why == "" {
+				why = "its state is not known yet"
+			}
+			unknown = unknown || m == nil && unreached[cluster.Name] == "" || m != nil && time.Since(m.began) < quiet
 		}
 		if why == "" {
 			why = c.refused(b.key(), cluster.Name)
@@ -442,9 +462,18 @@ func (c *controller) connect(ctx context.Context, name string) error {
 	c.mu.Unlock()
 	if cluster == nil {
 		c.forget(name, m)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.unreached, name)
+		c.retry() // who waits is told of the others alone
 		return nil
 	}
 	config, access, err := c.access(ctx, cluster)
+	c.mu.Lock()
+	if delete(c.unreached, name); err != nil {
+		c.unreached[name] = "it cannot be followed: " + err.Error()
+	}
+	c.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("member cluster %s: %w", name, err)
 	}

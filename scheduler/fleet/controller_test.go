@@ -1,10 +1,15 @@
 package fleet
 
 import (
+	"io"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
@@ -12,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 )
 
 // A cluster takes no new job as long as its picture lacks the place of one that was sent there before.
@@ -53,4 +59,99 @@ func TestClustersWithoutACRD(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	assert.Contains(t, c.clusters, "m")
+}
+
+// forbids is an API server that lets nobody read the objects of a group.
+type forbids struct {
+	http.RoundTripper
+	group string
+}
+
+func (f forbids) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(r.URL.Path, "/apis/"+f.group+"/v1/namespaces/") {
+		body := `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}`
+		header := http.Header{"Content-Type": {"application/json"}}
+		return &http.Response{StatusCode: http.StatusForbidden, Body: io.NopCloser(strings.NewReader(body)), Header: header, Request: r}, nil
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
+
+// Of a job whose object cannot be read, as of a kind that is none of jobs and came with a policy, nobody knows the place. No others wait
+// for it.
+func TestAJobOfWhichNothingIsKnown(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind, forbidden string
+	}{
+		"it has gone":        {kind: jobsText},
+		"no such kind":       {},
+		"it may not be read": {kind: jobsText, forbidden: "kubeflow.org"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, server := newHubWorld(t, "{}"), kubetest.Start(t)
+			if test.kind != "" {
+				server.Put(object(t, test.kind))
+			}
+			config := server.Config()
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				if test.forbidden == "" {
+					return next
+				}
+				return forbids{next, test.forbidden}
+			})
+			client, err := kube.New(config)
+			require.NoError(t, err)
+			w.controller.hub = client
+			w.setBinding(t.Context(), object(t, bindingText("placement: {}, clusters: [{name: m}]")))
+			require.Equal(t, map[string]bool{"m": true}, w.incomplete())
+			require.NoError(t, w.reconcile(t.Context(), "default/a"))
+			assert.Empty(t, w.incomplete())
+		})
+	}
+}
+
+// A job that has a place nowhere is told so, and of a cluster that cannot be followed, or not for a while, why nobody knows.
+func TestClustersOfWhichNothingIsKnown(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*hubWorld)
+		told   string
+	}{
+		"it is looked at":    {change: func(w *hubWorld) { w.m.began = time.Now() }},
+		"it does not answer": {change: func(w *hubWorld) { w.m.began = time.Now().Add(-quiet) }, told: "m: its state is not known yet"},
+		"nobody has tried":   {change: func(w *hubWorld) { delete(w.members, "m") }},
+		"nobody knows how":   {change: func(w *hubWorld) { delete(w.members, "m"); w.follow(t) }, told: "m: it cannot be followed: the hub does not say how it is reached: it has no apiEndpoint or no secretRef"},
+		"it is none of the fleet": {change: func(w *hubWorld) {
+			delete(w.members, "m")
+			w.follow(t)
+			w.removeCluster(object(t, clusterText))
+			w.follow(t)
+		}, told: "the fleet has no clusters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, o := newHubWorld(t, "{}"), object(t, jobText)
+			w.m.synced.Store(false)
+			test.change(w)
+			require.NoError(t, w.decide(t, o))
+			b, err := w.hub.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+			require.NoError(t, err)
+			said, err := bindingOf(b)
+			require.NoError(t, err)
+			assert.Equal(t, test.told, said.said())
+			assert.True(t, w.waiting["default/a"])
+		})
+	}
+}
+
+// follow has the controller follow cluster m as the hub says, which may fail.
+func (w *hubWorld) follow(t *testing.T) {
+	t.Helper()
+	_ = w.connect(t.Context(), "m")
+}
+
+// A cluster that cannot be read is not one that was removed: a job may run there.
+func TestAClusterThatCannotBeRead(t *testing.T) {
+	w := newHubWorld(t, "{}")
+	w.setCluster(t.Context(), object(t, `{metadata: {name: m}, spec: {zones: 1}}`))
+	b, err := bindingOf(object(t, bindingText("placement: {}, gracefulEvictionTasks: [{fromCluster: m}]")))
+	require.NoError(t, err)
+	assert.NotEmpty(t, w.leaves(t.Context(), b, newToCome(gang(t, "a", 2, 1))))
 }

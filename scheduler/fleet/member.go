@@ -35,6 +35,8 @@ type member struct {
 	end    context.CancelFunc
 	state  *clustercache.Cache
 	synced atomic.Bool
+	// began is since when it is followed.
+	began time.Time
 
 	mu sync.Mutex
 	// held are the gangs of jobs of which the place is charged here until they are bound, by binding.
@@ -59,7 +61,7 @@ func followMember(ctx context.Context, fleet, name, access string, config *rest.
 		return nil, fmt.Errorf("set up the client of %s: %w", name, err)
 	}
 	ctx, end := context.WithCancel(ctx)
-	m := &member{name: name, access: access, end: end, state: clustercache.New(), held: map[string]toCome{}, client: client, reservations: map[string]*contract.GangReservation{}}
+	m := &member{name: name, access: access, end: end, began: time.Now(), state: clustercache.New(), held: map[string]toCome{}, client: client, reservations: map[string]*contract.GangReservation{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithTransform(follow.Trim), informers.WithTweakListOptions(follow.Latest))
 	factory.InformerFor(&corev1.Pod{}, unfinishedPods)
 	m.state.Subscribe(func(clusterstate.Change) { changed() })

@@ -299,6 +299,24 @@ func ended(object *unstructured.Unstructured) bool {
 	return err == nil && status.Finished()
 }
 
+// endedThere reports whether a job has finished in the cluster where it is, as that tells: the object on the hub says of one that has
+// failed in another cluster what it said there, until this one tells something.
+func (b *binding) endedThere(object *unstructured.Unstructured) bool {
+	told := b.ToldBy(b.Cluster())
+	if told == nil || told.Status == nil {
+		return false
+	}
+	there := maps.Clone(object.Object)
+	there["status"] = told.Status
+	return ended(&unstructured.Unstructured{Object: there})
+}
+
+// succeeded reports whether a job has run, and is not to run once more.
+func succeeded(object *unstructured.Unstructured) bool {
+	status, err := job.StatusOf(object)
+	return err == nil && status.Phase == job.Succeeded
+}
+
 // keep says of a job that was sent that it was, and charges its place, also where it was sent before this program started, until its
 // pods are bound.
 func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.Unstructured, pods []*corev1.Pod) error {
@@ -314,7 +332,7 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 			return err
 		}
 	}
-	finished, gangs := ended(object), newToCome(pods)
+	finished, gangs := b.endedThere(object), newToCome(pods)
 	switch {
 	case finished && m != nil:
 		m.release(b.key())
@@ -351,6 +369,9 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	c.mu.Unlock()
 	if sent { // it was taken out of its cluster, by whom ever
 		c.yield(ctx, b.key())
+	}
+	if succeeded(object) {
+		return c.refuse(ctx, b, object, reasonNoCluster, "the job has succeeded, and was taken out of its cluster: it is sent to no other one, where it would run once more")
 	}
 	if why := c.leaves(ctx, b, gangs); why != "" {
 		c.mu.Lock()

@@ -265,3 +265,44 @@ func TestAJobThatOthersTakeFromItsCluster(t *testing.T) {
 	assert.Empty(t, w.m.held)
 	assert.Empty(t, w.asked)
 }
+
+// in is a job in a phase.
+func in(t *testing.T, phase string) *unstructured.Unstructured {
+	t.Helper()
+	o := object(t, jobText)
+	require.NoError(t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": phase, "status": "True"}}, "status", "conditions"))
+	return o
+}
+
+// What a job was in another cluster, which the hub shows until the one where it is tells something, says nothing of where it is.
+func TestJobsThatHaveEnded(t *testing.T) {
+	const failed, running = `{conditions: [{type: Failed, status: "True"}]}`, `{conditions: [{type: Running, status: "True"}]}`
+	for name, test := range map[string]struct {
+		told  string
+		ended bool
+	}{
+		"nothing is told":     {},
+		"by another cluster":  {told: "{clusterName: other, status: " + failed + "}"},
+		"nothing yet":         {told: "{clusterName: m}"},
+		"it runs":             {told: "{clusterName: m, status: " + running + "}"},
+		"it has failed there": {told: "{clusterName: m, status: " + failed + "}", ended: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := object(t, bindingText("placement: {}, clusters: [{name: m}]"))
+			o.Object["status"] = object(t, "{aggregatedStatus: ["+test.told+"]}").Object
+			b, err := bindingOf(o)
+			require.NoError(t, err)
+			assert.Equal(t, test.ended, b.endedThere(in(t, "Failed")))
+		})
+	}
+}
+
+// A job that has failed goes to another cluster, as its policy says. One that has succeeded does not, whoever took it out of its cluster.
+func TestAJobThatHasSucceeded(t *testing.T) {
+	for phase, asked := range map[string]bool{"Failed": true, "Succeeded": false} {
+		w := newHubWorld(t, "{}")
+		require.NoError(t, w.decide(t, in(t, phase)))
+		_, ok := w.asked["default/a"]
+		assert.Equal(t, asked, ok, phase)
+	}
+}

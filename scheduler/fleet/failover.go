@@ -67,16 +67,21 @@ func (c *controller) watchOver(ctx context.Context, b *binding, object *unstruct
 	name := b.Cluster()
 	c.mu.Lock()
 	m := c.members[name]
-	if !wanted || finished || m == nil || !m.synced.Load() || !c.ready(name) {
-		delete(c.watched, b.key())
-		c.mu.Unlock()
-		return nil
-	}
-	seen := c.watched[b.key()]
-	if seen.cluster != name {
+	seen, shown := c.watched[b.key()], m != nil && m.synced.Load() && c.ready(name)
+	if seen.cluster != name || !shown {
 		seen = watchedJob{cluster: name}
 	}
 	seen.gangs = gangs
+	switch {
+	case !wanted || finished:
+		delete(c.watched, b.key())
+		c.mu.Unlock()
+		return nil
+	case !shown: // its time begins once the cluster shows that it waits, of which it is told
+		c.watched[b.key()] = seen
+		c.mu.Unlock()
+		return nil
+	}
 	switch waits := m.waits(gangs); {
 	case !waits:
 		seen.since = time.Time{}

@@ -162,6 +162,30 @@ func TestGangsThatBeginToWait(t *testing.T) {
 const jobsText = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
   spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural: pytorchjobs}, versions: [{name: v1, served: true, storage: true}]}}`
 
+// A gang in a cluster that is not reached for a while is looked at when it waits there after that.
+func TestAClusterThatComesBack(t *testing.T) {
+	w, o, pods := newHubWorld(t, "{}"), object(t, jobText), gang(t, "a", 2, 1)
+	w.setBinding(t.Context(), object(t, bindingText("placement: {}, clusters: [{name: m}], failover: {application: {}}")))
+	w.m.setPods(t, pods, 3, nil)
+	watch := func(ready string) {
+		w.setCluster(t.Context(), object(t, strings.Replace(clusterText, `"True"`, ready, 1)))
+		require.NoError(t, w.watchOver(t.Context(), w.bindings["default/a"], o, newToCome(pods), false))
+		w.drain()
+	}
+	watch(`"True"`)
+	watch(`"False"`)
+	w.setCluster(t.Context(), object(t, clusterText))
+	w.drain()
+	w.changed("m")
+	assert.Zero(t, w.work.Len(), "it runs")
+	w.m.state.RemovePod(types.UID("live-" + pods[2].Name))
+	again := pods[2].DeepCopy()
+	again.UID = "again"
+	w.m.state.SetPod(again)
+	w.changed("m")
+	assert.Equal(t, 1, w.work.Len())
+}
+
 // What was said once of where a job is counts until the cluster shows that nothing is left, and no longer.
 func TestWhereAJobWas(t *testing.T) {
 	w, pods := newHubWorld(t, "{}"), newToCome(gang(t, "a", 2, 1))

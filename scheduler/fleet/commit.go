@@ -40,12 +40,8 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 	if err != nil {
 		return fmt.Errorf("encode the placement of binding %s: %w", b.key(), err)
 	}
-	target := map[string]any{"name": cluster}
-	if b.Spec.Replicas > 0 { // Karmada gives the object that many in the cluster: without, a Job has the parallelism 0 there
-		target["replicas"] = b.Spec.Replicas
-	}
 	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]string{contract.AppliedPlacementAnnotation: string(applied), contract.SentAnnotation: cluster}}, map[string]any{
-		"spec": map[string]any{"clusters": []any{target}},
+		"spec": map[string]any{"clusters": b.target(cluster)},
 	})
 	if err != nil {
 		return fmt.Errorf("send %s %s/%s to cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, cluster, err)
@@ -55,9 +51,27 @@ func (c *controller) commit(ctx context.Context, b *binding, object *unstructure
 	return nil // its status is written once the hub shows it
 }
 
-// note has a binding say where its job is that someone else has sent, or an older version of this program.
+// target is a cluster as that of a job.
+func (b *binding) target(cluster string) []any {
+	target := map[string]any{"name": cluster}
+	if b.Spec.Replicas > 0 { // Karmada gives the object that many in the cluster: without, a Job has the parallelism 0 there
+		target["replicas"] = b.Spec.Replicas
+	}
+	return []any{target}
+}
+
+// noted reports whether a binding says where its job is, and how many replicas Karmada is to give it there.
+func (b *binding) noted() bool {
+	return b.Annotations[contract.SentAnnotation] == b.Cluster() && (len(b.Spec.Clusters) > 1 || b.Spec.Clusters[0].Replicas == b.Spec.Replicas)
+}
+
+// note has a binding say that: someone else has sent the job, or an older version of this program, or its replicas have changed since.
 func (c *controller) note(ctx context.Context, b *binding) error {
-	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]string{contract.SentAnnotation: b.Cluster()}}, map[string]any{})
+	change := map[string]any{}
+	if len(b.Spec.Clusters) == 1 {
+		change["spec"] = map[string]any{"clusters": b.target(b.Cluster())}
+	}
+	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]string{contract.SentAnnotation: b.Cluster()}}, change)
 	switch {
 	case apierrors.IsConflict(err):
 		return nil // it is told of the change

@@ -324,7 +324,7 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 	delete(c.left, b.key()) // what was seen of a cluster before the job came back there says nothing
 	m, seen := c.members[b.Cluster()], c.sent[b.key()]
 	c.mu.Unlock()
-	if b.Annotations[contract.SentAnnotation] != b.Cluster() {
+	if !b.noted() {
 		return c.note(ctx, b) // which brings us back
 	}
 	if text := result(b.Cluster(), pods); len(pods) > 0 && b.said() != text {

@@ -157,6 +157,8 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 		defer c.mu.Unlock()
 		c.abandon(b.key())
 		return false, nil
+	case answered && reservation.Status.Phase == contract.PhaseReserved && time.Since(asked.last) >= lease: // it lapses, whatever was shown last
+		return true, c.ask(ctx, b, object, m, pods)
 	case answered && reservation.Status.Phase == contract.PhaseReserved:
 		m.hold(b.key(), gangs) // again, where it was not sent the last time; the member is right about its place
 		return true, c.send(ctx, b, object, m, pods)

@@ -291,6 +291,27 @@ func TestReplicasThatAreSent(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, sent.Spec.Clusters, 1)
 	assert.EqualValues(t, 2, sent.Spec.Clusters[0].Replicas)
+
+	sent.Spec.Replicas = 3
+	require.False(t, sent.noted())
+	require.NoError(t, w.keep(t.Context(), sent, object(t, jobText), nil))
+	assert.EqualValues(t, 3, w.bindings["default/a"].Spec.Clusters[0].Replicas, "the job has grown on the hub")
+	sent = w.bindings["default/a"]
+	sent.Spec.Replicas = 3
+	assert.True(t, sent.noted())
+}
+
+// A place that was shown to be kept when it was asked for is not counted on for longer than that.
+func TestAPlaceThatIsShownForTooLong(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	require.NoError(t, w.decide(t, o))
+	w.kept(t, o, 1, time.Now().Add(time.Minute))
+	asked := w.asked["default/a"]
+	asked.last = time.Now().Add(-lease)
+	w.asked["default/a"] = asked
+	require.NoError(t, w.decide(t, o))
+	assert.Empty(t, w.sentTo(t))
+	assert.EqualValues(t, 2, w.asked["default/a"].epoch)
 }
 
 // A job leaves a cluster that is removed from the fleet once it is known, or said, that nothing of it runs there; one that has finished

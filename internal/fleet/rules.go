@@ -132,14 +132,14 @@ func (a *Affinity) selects(c *contract.FleetCluster) (bool, error) {
 		if !known {
 			return false, fmt.Errorf("fieldSelector has the key %q; it may have provider, region and zone", term.Key)
 		}
-		among := slices.ContainsFunc(values, func(value string) bool { return slices.Contains(term.Values, value) })
+		named := func(value string) bool { return slices.Contains(term.Values, value) }
 		switch term.Operator {
-		case corev1.NodeSelectorOpIn:
-			if !among {
+		case corev1.NodeSelectorOpIn: // a cluster in several zones with all of them, since nobody knows in which a node is
+			if len(values) == 0 || slices.ContainsFunc(values, func(value string) bool { return !named(value) }) {
 				return false, nil
 			}
 		case corev1.NodeSelectorOpNotIn:
-			if among {
+			if slices.ContainsFunc(values, named) {
 				return false, nil
 			}
 		default:

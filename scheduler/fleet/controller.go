@@ -264,7 +264,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	}
 	pods, err := job.Expected(object)
 	switch {
-	case c.removed(b) && !ended(object):
+	case c.removed(b) && !b.stays(object):
 		return c.withdraw(ctx, b, object, newToCome(pods))
 	case b.Cluster() != "":
 		return c.keep(ctx, b, object, pods)
@@ -299,16 +299,22 @@ func ended(object *unstructured.Unstructured) bool {
 	return err == nil && status.Finished()
 }
 
-// endedThere reports whether a job has finished in the cluster where it is, as that tells: the object on the hub says of one that has
-// failed in another cluster what it said there, until this one tells something.
-func (b *binding) endedThere(object *unstructured.Unstructured) bool {
-	told := b.ToldBy(b.Cluster())
-	if told == nil || told.Status == nil {
-		return false
+// endedThere reports whether a job has finished in the cluster where it is, as that tells; told is false where it tells nothing yet. The
+// object on the hub says of a job that has failed in another cluster what it said there, until this one tells something.
+func (b *binding) endedThere(object *unstructured.Unstructured) (finished, told bool) {
+	said := b.ToldBy(b.Cluster())
+	if said == nil || said.Status == nil {
+		return false, false
 	}
 	there := maps.Clone(object.Object)
-	there["status"] = told.Status
-	return ended(&unstructured.Unstructured{Object: there})
+	there["status"] = said.Status
+	return ended(&unstructured.Unstructured{Object: there}), true
+}
+
+// stays reports whether a job has finished, so that it does not leave its cluster when that is removed.
+func (b *binding) stays(object *unstructured.Unstructured) bool {
+	finished, told := b.endedThere(object)
+	return finished || !told && ended(object)
 }
 
 // succeeded reports whether a job has run, and is not to run once more.
@@ -332,7 +338,8 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 			return err
 		}
 	}
-	finished, gangs := b.endedThere(object), newToCome(pods)
+	finished, _ := b.endedThere(object)
+	gangs := newToCome(pods)
 	switch {
 	case finished && m != nil:
 		m.release(b.key())

@@ -302,21 +302,23 @@ func in(t *testing.T, phase string) *unstructured.Unstructured {
 func TestJobsThatHaveEnded(t *testing.T) {
 	const failed, running = `{conditions: [{type: Failed, status: "True"}]}`, `{conditions: [{type: Running, status: "True"}]}`
 	for name, test := range map[string]struct {
-		told  string
-		ended bool
+		told         string
+		ended, stays bool
 	}{
-		"nothing is told":     {},
-		"by another cluster":  {told: "{clusterName: other, status: " + failed + "}"},
-		"nothing yet":         {told: "{clusterName: m}"},
+		"nothing is told":     {stays: true},
+		"by another cluster":  {told: "{clusterName: other, status: " + failed + "}", stays: true},
+		"nothing yet":         {told: "{clusterName: m}", stays: true},
 		"it runs":             {told: "{clusterName: m, status: " + running + "}"},
-		"it has failed there": {told: "{clusterName: m, status: " + failed + "}", ended: true},
+		"it has failed there": {told: "{clusterName: m, status: " + failed + "}", ended: true, stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := object(t, bindingText("placement: {}, clusters: [{name: m}]"))
 			o.Object["status"] = object(t, "{aggregatedStatus: ["+test.told+"]}").Object
 			b, err := bindingOf(o)
 			require.NoError(t, err)
-			assert.Equal(t, test.ended, b.endedThere(in(t, "Failed")))
+			ended, _ := b.endedThere(in(t, "Failed"))
+			assert.Equal(t, test.ended, ended)
+			assert.Equal(t, test.stays, b.stays(in(t, "Failed")))
 		})
 	}
 }

@@ -345,7 +345,7 @@ func TestAClusterThatIsRemovedFromTheFleet(t *testing.T) {
 			if test.done {
 				require.NoError(t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{"type": "Succeeded", "status": "True"}}, "status", "conditions"))
 			}
-			if w.removed(w.bindings["default/a"]) && !ended(o) {
+			if w.removed(w.bindings["default/a"]) && !w.bindings["default/a"].stays(o) {
 				require.NoError(t, w.withdraw(t.Context(), w.bindings["default/a"], o, newToCome(nil)))
 			}
 			assert.Equal(t, test.in, w.sentTo(t))

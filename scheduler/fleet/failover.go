@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,17 @@ type watchedJob struct {
 	gangs   toCome
 	// since is when one was seen first to wait, zero while none does.
 	since time.Time
+	// refused means that the cluster does not take the job.
+	refused bool
+}
+
+// waits reports whether a gang of a job waits in a member cluster, or would if the cluster took the job.
+func (w watchedJob) waits(m *member) bool { return m.waits(w.gangs) || w.refused && !m.has(w.gangs) }
+
+// refusedBy reports whether Karmada could not make the job in a cluster. It says so, too, where it could not change it.
+func (b *binding) refusedBy(cluster string) bool {
+	told := b.ToldBy(cluster)
+	return told != nil && !told.Applied && told.AppliedMessage != ""
 }
 
 // waits reports whether the member shows a gang of a job of which fewer members run than it needs, and one waits for a node. Members that
@@ -60,7 +72,7 @@ func (m *member) waits(gangs toCome) bool {
 }
 
 // watchOver takes a gang out of its cluster that waits there for longer than its policy tolerates: its place was lost before its pods
-// came, or it has lost members and finds no place for others. Karmada, which evicts jobs that have failed, takes a job that waits for well.
+// came, or it has lost members and finds no place for others, or the cluster does not take its job. Karmada, which evicts jobs that have failed, takes a job that waits for well.
 // As long as no other cluster has a place it stays, since members of it may run.
 func (c *controller) watchOver(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, finished bool) error {
 	tolerated, wanted := b.toleration()
@@ -71,7 +83,7 @@ func (c *controller) watchOver(ctx context.Context, b *binding, object *unstruct
 	if seen.cluster != name || !shown {
 		seen = watchedJob{cluster: name}
 	}
-	seen.gangs = gangs
+	seen.gangs, seen.refused = gangs, b.refusedBy(name)
 	switch {
 	case !wanted || finished:
 		delete(c.watched, b.key())
@@ -82,7 +94,7 @@ func (c *controller) watchOver(ctx context.Context, b *binding, object *unstruct
 		c.mu.Unlock()
 		return nil
 	}
-	switch waits := m.waits(gangs); {
+	switch waits := seen.waits(m); {
 	case !waits:
 		seen.since = time.Time{}
 	case seen.since.IsZero():
@@ -104,7 +116,11 @@ func (c *controller) watchOver(ctx context.Context, b *binding, object *unstruct
 		c.mu.Unlock()
 		return nil
 	}
-	return c.evict(ctx, b, object, fmt.Sprintf("its gang has waited in cluster %s for %s, and the policy tolerates that for %s: it goes to another one", name, time.Since(seen.since).Round(time.Second), tolerated))
+	why := fmt.Sprintf("its gang has waited in cluster %s for %s", name, time.Since(seen.since).Round(time.Second))
+	if seen.refused && !m.has(gangs) {
+		why = fmt.Sprintf("cluster %s has not taken it for %s: %s", name, time.Since(seen.since).Round(time.Second), strings.TrimSuffix(b.ToldBy(name).AppliedMessage, "."))
+	}
+	return c.evict(ctx, b, object, fmt.Sprintf("%s; the policy tolerates that for %s: it goes to another one", why, tolerated))
 }
 
 // evict takes a job out of its cluster as Karmada does.
@@ -145,7 +161,7 @@ func (c *controller) evict(ctx context.Context, b *binding, object *unstructured
 // stir has gangs looked at that begin to wait in a member cluster, or wait no longer; mu must be held.
 func (c *controller) stir(m *member) {
 	for key, seen := range c.watched {
-		if seen.cluster == m.name && m.waits(seen.gangs) == seen.since.IsZero() {
+		if seen.cluster == m.name && seen.waits(m) == seen.since.IsZero() {
 			c.work.Add(key)
 		}
 	}

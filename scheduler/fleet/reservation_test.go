@@ -147,7 +147,7 @@ func (w *hubWorld) drain() {
 func TestAnAnswerThatDoesNotCome(t *testing.T) {
 	w, o := newHubWorld(t, "{}"), object(t, jobText)
 	w.drain()
-	w.work.AddAfter("default/a", 10*time.Millisecond)
+	w.work.AddAfter("default/a", 500*time.Millisecond)
 	require.NoError(t, w.decide(t, o))
 	require.Eventually(t, func() bool { return w.work.Len() > 0 }, time.Minute, time.Millisecond)
 	w.drain()

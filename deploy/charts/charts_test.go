@@ -311,11 +311,13 @@ func TestChartValues(t *testing.T) {
 	assert.Empty(t, failure, "no reservation for a gang that waits")
 
 	for says, bad := range map[string]map[string]any{
-		"scheduler.image is required": {"nodeAgent": map[string]any{"image": "a"}},
-		"/scheduler/port":             {"scheduler": map[string]any{"image": "s", "port": 0}, "nodeAgent": map[string]any{"image": "a"}},
-		"maximum: got 65,535":         {"scheduler": map[string]any{"image": "s", "port": 65535}, "nodeAgent": map[string]any{"image": "a"}},
-		"/nodeAgent/metricsPort":      {"scheduler": map[string]any{"image": "s"}, "nodeAgent": map[string]any{"image": "a", "metricsPort": 9401}},
-		"replica":                     {"scheduler": map[string]any{"image": "s", "replica": 1}, "nodeAgent": map[string]any{"image": "a"}},
+		"scheduler.image is required":          {"nodeAgent": map[string]any{"image": "a"}},
+		"/scheduler/port":                      {"scheduler": map[string]any{"image": "s", "port": 0}, "nodeAgent": map[string]any{"image": "a"}},
+		"maximum: got 65,535":                  {"scheduler": map[string]any{"image": "s", "port": 65535}, "nodeAgent": map[string]any{"image": "a"}},
+		"/nodeAgent/metricsPort":               {"scheduler": map[string]any{"image": "s"}, "nodeAgent": map[string]any{"image": "a", "metricsPort": 9401}},
+		"replica":                              {"scheduler": map[string]any{"image": "s", "replica": 1}, "nodeAgent": map[string]any{"image": "a"}},
+		"set scheduler.enabled to false there": {"scheduler": map[string]any{"image": "s"}, "nodeAgent": map[string]any{"image": "a"}, "hub": map[string]any{"enabled": true}},
+		"/hub/clusterSecretsNamespace":         {"scheduler": map[string]any{"enabled": false}, "hub": map[string]any{"enabled": true, "clusterSecretsNamespace": contract.SystemNamespace}},
 	} {
 		_, failure := helm(t, contract.SystemNamespace, bad)
 		assert.Contains(t, failure, says)

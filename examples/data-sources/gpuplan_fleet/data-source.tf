@@ -6,7 +6,7 @@ data "gpuplan_fleet" "this" {
 # What is free in the clusters that are ready and serve PyTorchJobs.
 output "free_gpus" {
   value = {
-    for name, cluster in data.gpuplan_fleet.this.clusters : name => cluster.resources["aliyun.com/gpu"].free
+    for name, cluster in data.gpuplan_fleet.this.clusters : name => try(cluster.resources["aliyun.com/gpu"].free, 0)
     if cluster.ready && contains(cluster.jobs[*].kind, "PyTorchJob")
   }
 }

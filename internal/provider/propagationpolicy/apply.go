@@ -166,8 +166,11 @@ func added(ours, theirs map[string]any) map[string]any {
 	return gone
 }
 
-// hint says what to do where a hub does not know fields that only ACK's have.
+// hint says what to do where a hub does not know fields that only ACK's have, or does not let one change.
 func hint(refusal string) string {
+	if strings.Contains(refusal, "schedulerName should not be updated") {
+		return " A hub with Karmada's webhook does not let a policy change its scheduler: make another one in its place (terraform apply -replace), which leaves jobs where they are, or leave scheduler_name as it was."
+	}
 	if strings.Contains(refusal, "customSchedulingType") || strings.Contains(refusal, "suspension.scheduling") {
 		return " suspension.scheduling and custom_scheduling_type are fields of ACK One's Fleet, which the policies of Karmada alone lack: leave them out there, or extend the CRD, as the hub of the local platform has it."
 	}

@@ -82,14 +82,14 @@ func specAttributes() map[string]schema.Attribute {
 				"label_selector": labelSelector("Labels of the objects; without it, and without `name`, all of the kind."),
 			}},
 		},
-		"propagate_deps": flag("Sends what the objects refer to (ConfigMaps, Secrets, volumes) along with them. Default `false`; `failover.application` needs it."),
+		"propagate_deps": flag("Sends what the objects refer to (ConfigMaps, Secrets, volumes) along with them, as far as the hub knows that: by itself Karmada 1.17 does of PyTorchJobs and Jobs. Default `false`; `failover.application` needs it."),
 		"priority":       number("The policy with the highest priority has an object that several select. Default 0.", math.MinInt32),
 		"preemption":     text("Whether the policy takes over objects that one of lower priority has: `Always`, which needs selectors with names, or `Never` (default).", always, never),
 		"conflict_resolution": text("What is done where a member cluster has an object of the same name already: `Abort` (default) leaves it, `Overwrite` takes it over.",
 			abort, overwrite),
 		"preserve_resources_on_deletion": flag("Leaves objects in the member clusters when they are deleted on the hub. Default `false`."),
-		"scheduler_name":                 text("The scheduler that chooses clusters. Without it the hub decides: `default-scheduler`, or a scheduler of gangs that it has."),
-		"failover": object("What is done with jobs that fail. Nothing without it.", map[string]schema.Attribute{
+		"scheduler_name":                 text("The scheduler that chooses clusters. Without it the hub decides: `default-scheduler`, or a scheduler of gangs that it has. Karmada's webhook refuses to change that of a policy: `terraform apply -replace` makes another one."),
+		"failover": object("What is done with jobs that fail, of kinds of which the hub knows when they have failed: by itself Karmada 1.17 knows that of PyTorchJobs and MPIJobs `v2beta1`. Nothing without it.", map[string]schema.Attribute{
 			"application": object("Failure of a job, while its cluster is well.", map[string]schema.Attribute{
 				"decision_conditions": schema.SingleNestedAttribute{MarkdownDescription: "When it counts as failed.", Required: true, Attributes: map[string]schema.Attribute{
 					"toleration_seconds": number("How many seconds it may be unhealthy, and with `gpuplan-fleet-scheduler` also for how many its gang may wait in the cluster for places. Default 300.", 0),

@@ -19,6 +19,7 @@ const root = ".."
 // foreign are names of others and of earlier versions, with their owners; everything else in backticks is ours.
 var foreign = map[string]string{
 	"--build-arg":                   "docker",
+	"--report-secrets":              "Karmada",
 	"-parallelism=1":                "terraform",
 	"-target":                       "terraform",
 	"-replace":                      "terraform",

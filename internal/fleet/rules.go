@@ -132,14 +132,14 @@ func (a *Affinity) selects(c *contract.FleetCluster) (bool, error) {
 		if !known {
 			return false, fmt.Errorf("fieldSelector has the key %q; it may have provider, region and zone", term.Key)
 		}
-		named := func(value string) bool { return slices.Contains(term.Values, value) }
+		among := func(value string) bool { return slices.Contains(term.Values, value) }
 		switch term.Operator {
-		case corev1.NodeSelectorOpIn: // a cluster in several zones with all of them, since nobody knows in which a node is
-			if len(values) == 0 || slices.ContainsFunc(values, func(value string) bool { return !named(value) }) {
+		case corev1.NodeSelectorOpIn: // a cluster that is in other zones as well may run the object there
+			if len(values) == 0 || slices.ContainsFunc(values, func(value string) bool { return !among(value) }) {
 				return false, nil
 			}
 		case corev1.NodeSelectorOpNotIn:
-			if slices.ContainsFunc(values, named) {
+			if slices.ContainsFunc(values, among) {
 				return false, nil
 			}
 		default:

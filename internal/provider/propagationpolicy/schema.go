@@ -156,7 +156,7 @@ func affinityAttributes() map[string]schema.Attribute {
 		"exclude":        texts("Names of clusters that are left out."),
 		"label_selector": labelSelector("Labels of the clusters."),
 		"field_selector": object("Fields of the clusters.", map[string]schema.Attribute{
-			"match_expressions": expressions("Conditions that all hold.", "`provider`, `region` or `zone`.", "In", "NotIn"),
+			"match_expressions": expressions("Conditions that all hold.", "`provider`, `region` or `zone`; `In` selects a cluster of several zones where all of them are among the values.", "In", "NotIn"),
 		}),
 	}
 }

@@ -172,7 +172,7 @@ func hint(refusal string) string {
 		return " A hub with Karmada's webhook does not let a policy change its scheduler: make another one in its place (terraform apply -replace), which leaves jobs where they are, or leave scheduler_name as it was."
 	}
 	if strings.Contains(refusal, "customSchedulingType") || strings.Contains(refusal, "suspension.scheduling") {
-		return " suspension.scheduling and custom_scheduling_type are fields of ACK One's Fleet, which the policies of Karmada alone lack: leave them out there, or extend the CRD, as the hub of the local platform has it."
+		return " suspension.scheduling and custom_scheduling_type are fields of ACK One's Fleet, which the policies of Karmada alone lack: leave them out there, with scheduler_name = \"" + contract.FleetSchedulerName + "\" for gangs, or extend the CRD, as the hub of the local platform has it."
 	}
 	return ""
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/fleetplan"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -194,7 +195,7 @@ func (r *trainingJob) keepInFleet(ctx context.Context, state model, spec job.Spe
 
 // checkFleet refuses what a job of a fleet cannot have.
 func (m model) checkFleet(spec job.Spec) (diags diag.Diagnostics) {
-	if !m.ofFleet() {
+	if !known.Set(m.Fleet) { // it may be for no fleet: who knows it looks again
 		return nil
 	}
 	refuse := func(attribute, why string) {
@@ -204,13 +205,13 @@ func (m model) checkFleet(spec job.Spec) (diags diag.Diagnostics) {
 		is             bool
 		attribute, why string
 	}{
-		{!m.Pools.IsNull(), "pools", "name the pools by cluster, as in fleet = { clusters = { NAME = { pools = […] } } }"},
+		{known.Set(m.Pools), "pools", "name the pools by cluster, as in fleet = { clusters = { NAME = { pools = […] } } }"},
 		{m.AllowPreemption.ValueBool(), "allow_preemption", "the scheduler of a fleet evicts nobody"},
 		{m.Suspend.ValueBool(), "suspend", "the hub would send the suspended job to a cluster; a policy with suspension.scheduling holds jobs on the hub"},
 		{m.Queue.ValueBool(), "queue", "a policy with suspension.scheduling has its jobs wait in the queue of the hub"},
-		{!m.TTLSecondsAfterFinished.IsNull() && !m.TTLSecondsAfterFinished.IsUnknown(), "ttl_seconds_after_finished", "the hub makes a job again that is deleted in its cluster, where it would run once more"},
+		{known.Set(m.TTLSecondsAfterFinished), "ttl_seconds_after_finished", "the hub makes a job again that is deleted in its cluster, where it would run once more"},
 		{m.ArenaCompatible.ValueBool(), "arena_compatible", "arena would look for it in the member cluster"},
-		{!m.TensorBoard.IsNull(), "tensorboard", "it would be made on the hub, which runs no pods"},
+		{known.Set(m.TensorBoard), "tensorboard", "it would be made on the hub, which runs no pods"},
 		{spec.Framework == job.TrainJob, "framework", "a TrainJob has its pods in a TrainingRuntime, which no policy sends along"},
 		{!spec.Gang && !m.Gang.IsUnknown(), "gang", "the scheduler of a fleet sends gangs"},
 	} {

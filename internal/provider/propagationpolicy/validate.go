@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/known"
 )
 
@@ -125,23 +126,28 @@ func (c *checks) failover(s spec) {
 	}
 }
 
-// gang holds what says how replicas are placed against each other: a gang is in one cluster, whole.
+// gang holds what says how replicas are placed against each other: a gang is in one cluster, whole. A hub of Karmada alone knows gangs by
+// the scheduler of their policy.
 func (c *checks) gang(s spec) {
-	if !s.isGang() {
+	by := fmt.Sprintf("placement.replica_scheduling.custom_scheduling_type = %q", gang)
+	switch {
+	case s.isGang():
+	case s.SchedulerName == contract.FleetSchedulerName:
+		by = fmt.Sprintf("scheduler_name = %q", contract.FleetSchedulerName)
+	default:
 		return
 	}
-	const at = "placement.replica_scheduling.custom_scheduling_type"
 	if a := s.Failover; a != nil && a.Application != nil && (a.Application.graceful() || a.Application.PurgeMode == never) {
 		mode := a.Application.PurgeMode
 		if mode == "" {
 			mode = gracefully + ", the default,"
 		}
 		c.refuse(path.Root("failover").AtName("application").AtName("purge_mode"),
-			"%s lets a gang (%s = %q) that moves to another cluster run in both: write %q, or %q by its older name, with which it is deleted first", mode, at, gang, directly, immediately)
+			"%s lets a gang (%s) that moves to another cluster run in both: write %q, or %q by its older name, with which it is deleted first", mode, by, directly, immediately)
 	}
-	if s.Placement.ReplicaScheduling.ReplicaSchedulingType == duplicated {
+	if p := s.Placement; p != nil && p.ReplicaScheduling != nil && p.ReplicaScheduling.ReplicaSchedulingType == duplicated {
 		c.refuse(path.Root("placement").AtName("replica_scheduling").AtName("replica_scheduling_type"),
-			"%q sends the whole job to every cluster, and %s = %q sends it to one: write %q", duplicated, at, gang, divided)
+			"%q sends the whole job to every cluster, and %s sends it to one: write %q", duplicated, by, divided)
 	}
 }
 

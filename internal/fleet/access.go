@@ -17,13 +17,16 @@ func Access(ctx context.Context, hub *kube.Client, cluster *contract.FleetCluste
 	ref := cluster.Spec.SecretRef
 	switch {
 	case cluster.Spec.APIEndpoint == "" || ref == nil:
-		return nil, errors.New("the hub does not say how it is reached: it has no apiEndpoint or no secretRef")
+		return nil, errors.New("the hub does not say how it is reached: its Cluster needs an apiEndpoint and a secretRef, as those of mode Push have them")
 	case cluster.Spec.ProxyURL != "":
-		return nil, errors.New("the hub reaches it by a proxy, which gpuplan does not know")
+		return nil, errors.New("the hub reaches it by a proxy, which gpuplan does not know: its Cluster needs an apiEndpoint that is reached without proxyURL")
 	}
 	secret, err := hub.Typed.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read the credentials of the hub: %w", err)
+	}
+	if len(secret.Data["token"]) == 0 {
+		return nil, fmt.Errorf("the Secret %s/%s of the hub, by which it is reached, has no token: join it again", ref.Namespace, ref.Name)
 	}
 	config := &rest.Config{Host: cluster.Spec.APIEndpoint, BearerToken: string(secret.Data["token"]), TLSClientConfig: rest.TLSClientConfig{
 		CAData: secret.Data["caBundle"], Insecure: cluster.Spec.InsecureSkipTLSVerification,

@@ -28,7 +28,8 @@ func (s *State) HasPods(key string) bool { return len(s.gangs[key]) > 0 }
 func (s *State) Gang(key string) (state inventory.GangState, ok bool) {
 	members := s.restricted(key)
 	inventory.MarkGated(members)
-	return inventory.StateOf(members, s.podGroups[key], s.tree, s.bar, s.gpusOf)
+	state, ok = inventory.StateOf(members, s.podGroups[key], s.tree, s.bar, s.gpusOf)
+	return s.fences.of(key, state, ok)
 }
 
 // expected is the gang of members that are still to come, as it could be placed were they there; ok is false when there are none.
@@ -36,7 +37,8 @@ func (s *State) expected(key string, members []inventory.Member) (state inventor
 	members = slices.Clone(members)
 	s.restrict(members)
 	inventory.MarkGated(members)
-	return inventory.StateOf(members, s.podGroups[key], s.tree, s.bar, s.gpusOf)
+	state, ok = inventory.StateOf(members, s.podGroups[key], s.tree, s.bar, s.gpusOf)
+	return s.fences.of(key, state, ok)
 }
 
 // Count counts the members of a gang that can be placed now.
@@ -52,7 +54,7 @@ func (s *State) Status(key string) (inventory.GangStatus, inventory.MemberCounts
 	members := s.members(key)
 	inventory.MarkGated(members)
 	found := inventory.CountMembers(members, s.podGroups[key])
-	return inventory.StatusOf(key, members, found, s.tree, s.bar), found
+	return s.fences.status(key, inventory.StatusOf(key, members, found, s.tree, s.bar), found), found
 }
 
 // Within is the status of a gang from the point of view of one pod.

@@ -25,6 +25,7 @@ type Snapshot struct {
 	bar       *inventory.Bar
 	gangs     map[string][]inventory.Member
 	podGroups map[string]*unstructured.Unstructured
+	fences    fences
 	// pods are the pods that hold resources, by their ID in the view.
 	pods map[string]*corev1.Pod
 }
@@ -39,6 +40,7 @@ func (s *State) Snapshot() *Snapshot {
 		bar:       s.bar,
 		gangs:     make(map[string][]inventory.Member, len(s.gangs)),
 		podGroups: maps.Clone(s.podGroups),
+		fences:    maps.Clone(s.fences),
 		pods:      make(map[string]*corev1.Pod, len(s.pods)),
 	}
 	for key := range s.gangs {
@@ -58,13 +60,15 @@ func (s *Snapshot) Keys() []string { return slices.Sorted(maps.Keys(s.gangs)) }
 
 // Gang returns a gang by its key; ok is false when it has no pods.
 func (s *Snapshot) Gang(key string) (state inventory.GangState, ok bool) {
-	return inventory.StateOf(s.gangs[key], s.podGroups[key], s.tree, s.bar, s.gpusOf)
+	state, ok = inventory.StateOf(s.gangs[key], s.podGroups[key], s.tree, s.bar, s.gpusOf)
+	return s.fences.of(key, state, ok)
 }
 
 // GangStatus says how far a gang is.
 func (s *Snapshot) GangStatus(key string) inventory.GangStatus {
 	members := s.gangs[key]
-	return inventory.StatusOf(key, members, inventory.CountMembers(members, s.podGroups[key]), s.tree, s.bar)
+	found := inventory.CountMembers(members, s.podGroups[key])
+	return s.fences.status(key, inventory.StatusOf(key, members, found, s.tree, s.bar), found)
 }
 
 // Find returns the keys of the gangs that a name stands for in a namespace: the gang

@@ -34,6 +34,7 @@ type State struct {
 	pods      map[types.UID]*Pod
 	gangs     map[string]map[types.UID]*Pod
 	podGroups map[string]*unstructured.Unstructured
+	fences    fences
 	// succeeded are the pods that have succeeded, ended is what Jobs say of their pods, by the UID of the Job.
 	succeeded byGang[*metav1.PartialObjectMetadata]
 	ended     byGang[inventory.Ended]
@@ -96,6 +97,7 @@ func New(gangChanged func(key string)) *State {
 		pods:      map[types.UID]*Pod{},
 		gangs:     map[string]map[types.UID]*Pod{},
 		podGroups: map[string]*unstructured.Unstructured{},
+		fences:    fences{},
 		succeeded: newByGang[*metav1.PartialObjectMetadata](),
 		ended:     newByGang[inventory.Ended](),
 		budgets:   map[string]map[string]Budget{},

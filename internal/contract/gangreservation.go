@@ -1,6 +1,11 @@
 package contract
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Reservations of places for gangs that are still to come.
 const (
@@ -12,7 +17,8 @@ const (
 	FleetLabel = "gpuplan.dev/fleet"
 )
 
-// GangReservation asks the scheduler of a cluster to keep the places of a job's gangs before the job is there.
+// GangReservation asks the scheduler of a cluster to keep the places of a job's gangs before the job is there, or to let none of them
+// start once the job has left.
 type GangReservation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -26,8 +32,10 @@ type GangReservationSpec struct {
 	Job map[string]any `json:"job"`
 	// Epoch grows with each request: a higher one asks for the places again, or for longer.
 	Epoch int64 `json:"epoch"`
-	// Seconds is how long the places are kept from the answer on, by the clock of the scheduler.
+	// Seconds is how long the places are kept from the answer on, or the fence stands, by the clock of the scheduler.
 	Seconds int64 `json:"seconds"`
+	// Fenced asks for no places, but for the opposite: that nothing of the job gets a node. It has left the cluster.
+	Fenced bool `json:"fenced,omitempty"`
 }
 
 // GangReservationPhase is what has become of a request.
@@ -41,7 +49,9 @@ const (
 	PhaseRefused GangReservationPhase = "Refused"
 	// PhaseTaken means that the job's gangs are there, and have their places, or wait for some without a reservation.
 	PhaseTaken GangReservationPhase = "Taken"
-	// PhaseExpired means that the job has not come in time, and that the places are not kept any more.
+	// PhaseFenced means that no pod of the job's gangs has a node, and none gets one until that expires.
+	PhaseFenced GangReservationPhase = "Fenced"
+	// PhaseExpired means that the time is over: the places are not kept any more, or the fence has gone.
 	PhaseExpired GangReservationPhase = "Expired"
 )
 
@@ -51,10 +61,21 @@ type GangReservationStatus struct {
 	Epoch   int64                `json:"epoch,omitempty"`
 	Phase   GangReservationPhase `json:"phase,omitempty"`
 	Message string               `json:"message,omitempty"`
-	// Expires is until when the places are kept, by the clock of the scheduler.
+	// Expires is until when the places are kept, or the fence stands, by the clock of the scheduler.
 	Expires *metav1.Time `json:"expires,omitempty"`
 	// Gangs are the places that are, or were, kept.
 	Gangs []GrantedGang `json:"gangs,omitempty"`
+}
+
+// Fences reports whether the scheduler lets nothing of the job start at that time by its clock: it does so before it answers.
+func (r *GangReservation) Fences(now time.Time) bool {
+	status := &r.Status
+	return r.Spec.Fenced && (r.Spec.Epoch > status.Epoch || status.Phase == PhaseFenced && status.Expires != nil && now.Before(status.Expires.Time))
+}
+
+// FenceText says what keeps a job from starting that is fenced.
+func (r *GangReservation) FenceText() string {
+	return fmt.Sprintf("the job has left this cluster: its fleet lets nothing of it start here, by GangReservation %s/%s", r.Namespace, r.Name)
 }
 
 // GrantedGang is the place of one gang.

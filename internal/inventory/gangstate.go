@@ -22,10 +22,10 @@ type GangState struct {
 	// Pods are the pods of the gang's members by member name, and those that are gated ([MarkGated]).
 	Pods map[string]*corev1.Pod
 	// Missing is how many members must still appear, and MissingText says in words what must:
-	// members, or their PodGroup, or a valid quota tree; "" when the gang can start.
+	// members, or their PodGroup, or a valid quota tree, or that a fence must go; "" when the gang can start.
 	Missing     int
 	MissingText string
-	// Barred is the part of MissingText that is about the quota tree.
+	// Barred is the part of MissingText that is about the quota tree, or a fence.
 	Barred string
 	// Running counts the members that run; those that start late are none.
 	Running int
@@ -58,6 +58,13 @@ func StateOf(members []Member, podGroup *unstructured.Unstructured, tree *quota.
 		}
 	}
 	return state, true
+}
+
+// Fence keeps members that have no node from getting one for a reason, "" for none.
+func (s *GangState) Fence(why string) {
+	if why != "" && s.FirstUnbound() != nil {
+		s.Barred, s.MissingText = why, why
+	}
 }
 
 // MemberIDs returns the IDs of the gang's members in a view, in the gang's order: those of

@@ -133,12 +133,21 @@ func (a *Around) FindGrants(ctx context.Context, client *kube.Client) (err error
 
 // Reserve reserves places, as the scheduler does, in a cluster that was listed
 // ([clusterstate.Snapshot.ReserveGranted], [clusterstate.Snapshot.ReserveBlocked]): for gangs that are still to come and were promised
-// one, and for those that have waited so long, and that nothing around them keeps from starting.
+// one, and for those that have waited so long, and that nothing around them keeps from starting. What is fenced does not start.
 func (a *Around) Reserve(snapshot *clusterstate.Snapshot, after time.Duration) {
 	for _, r := range a.granted {
 		pods, err := trainingjob.Expected(&unstructured.Unstructured{Object: r.Spec.Job})
-		if kept := r.Status.Phase == contract.PhaseReserved && r.Status.Expires != nil && a.read.Before(r.Status.Expires.Time); kept && err == nil {
-			snapshot.ReserveGranted(clusterstate.NewToCome(pods), r.Status.Gangs)
+		if err != nil {
+			continue
+		}
+		gangs := clusterstate.NewToCome(pods)
+		if kept := r.Status.Phase == contract.PhaseReserved && r.Status.Expires != nil && a.read.Before(r.Status.Expires.Time); kept {
+			snapshot.ReserveGranted(gangs, r.Status.Gangs)
+		}
+		if r.Fences(a.read) {
+			for _, key := range gangs.Keys() {
+				snapshot.SetFence(key, r.FenceText())
+			}
 		}
 	}
 	snapshot.ReserveBlocked(a.read, after, func(state inventory.GangState) (placement.Gang, bool) {

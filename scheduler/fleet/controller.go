@@ -76,6 +76,8 @@ type controller struct {
 	// one was, with whether it may run there still, both by binding.
 	watched map[string]watchedJob
 	left    map[string]map[string]bool
+	// fences are the clusters that jobs have left, and that were asked to let nothing of them start, by binding and name.
+	fences map[string]map[string]request
 	// told is when jobs were last told why they have no place, by binding.
 	told map[string]time.Time
 }
@@ -88,7 +90,7 @@ func newController(ctx context.Context, hub *kube.Client) *controller {
 		events:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.FleetSchedulerName}),
 		work:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute)),
 		bindings: map[string]*binding{}, clusters: map[string]*contract.FleetCluster{}, members: map[string]*member{}, unreached: map[string]string{}, waiting: map[string]bool{}, sent: map[string]bool{},
-		watched: map[string]watchedJob{}, left: map[string]map[string]bool{},
+		watched: map[string]watchedJob{}, left: map[string]map[string]bool{}, fences: map[string]map[string]request{},
 		asked: map[string]request{}, refusals: map[string]map[string]refusal{}, told: map[string]time.Time{},
 	}
 }
@@ -190,6 +192,7 @@ func (c *controller) removeBinding(object *unstructured.Unstructured) {
 	delete(c.refusals, key)
 	delete(c.watched, key)
 	delete(c.left, key)
+	delete(c.fences, key)
 	c.abandon(key)
 	c.work.Add(key)
 }
@@ -241,7 +244,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	delete(c.waiting, key)
 	c.mu.Unlock()
 	if b == nil {
-		c.drop(ctx, key, "")
+		c.giveBack(ctx, key, func(string, *contract.GangReservation) bool { return true })
 		return nil
 	}
 	object, err := c.hub.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
@@ -380,7 +383,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	if succeeded(object) {
 		return c.refuse(ctx, b, object, reasonNoCluster, "the job has succeeded, and was taken out of its cluster: it is sent to no other one, where it would run once more")
 	}
-	if why := c.leaves(ctx, b, gangs); why != "" {
+	if why := c.leaves(ctx, b, object, gangs); why != "" {
 		c.mu.Lock()
 		c.waiting[b.key()] = true
 		c.mu.Unlock()

@@ -118,7 +118,7 @@ func TestClustersOfWhichNothingIsKnown(t *testing.T) {
 		"it is looked at":    {change: func(w *hubWorld) { w.m.began = time.Now() }},
 		"it does not answer": {change: func(w *hubWorld) { w.m.began = time.Now().Add(-quiet) }, told: "m: its state is not known yet"},
 		"nobody has tried":   {change: func(w *hubWorld) { delete(w.members, "m") }},
-		"nobody knows how":   {change: func(w *hubWorld) { delete(w.members, "m"); w.follow(t) }, told: "m: it cannot be followed: the hub does not say how it is reached: it has no apiEndpoint or no secretRef"},
+		"nobody knows how":   {change: func(w *hubWorld) { delete(w.members, "m"); w.follow(t) }, told: "m: it cannot be followed: the hub does not say how it is reached: its Cluster needs an apiEndpoint and a secretRef, as those of mode Push have them"},
 		"it is none of the fleet": {change: func(w *hubWorld) {
 			delete(w.members, "m")
 			w.follow(t)
@@ -153,5 +153,5 @@ func TestAClusterThatCannotBeRead(t *testing.T) {
 	w.setCluster(t.Context(), object(t, `{metadata: {name: m}, spec: {zones: 1}}`))
 	b, err := bindingOf(object(t, bindingText("placement: {}, gracefulEvictionTasks: [{fromCluster: m}]")))
 	require.NoError(t, err)
-	assert.NotEmpty(t, w.leaves(t.Context(), b, newToCome(gang(t, "a", 2, 1))))
+	assert.NotEmpty(t, w.leaves(t.Context(), b, object(t, jobText), newToCome(gang(t, "a", 2, 1))))
 }

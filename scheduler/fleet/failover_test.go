@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 )
 
 // setPods has a member show pods of a gang, the first ones on its node, after each was changed.
@@ -169,10 +167,6 @@ func TestGangsThatBeginToWait(t *testing.T) {
 	assert.True(t, due(), "it runs again")
 }
 
-// jobsText is the CRD of PyTorchJobs.
-const jobsText = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
-  spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural: pytorchjobs}, versions: [{name: v1, served: true, storage: true}]}}`
-
 // A gang in a cluster that is not reached for a while is looked at when it waits there after that.
 func TestAClusterThatComesBack(t *testing.T) {
 	w, o, pods := newHubWorld(t, "{}"), object(t, jobText), gang(t, "a", 2, 1)
@@ -199,53 +193,43 @@ func TestAClusterThatComesBack(t *testing.T) {
 
 // What was said once of where a job is counts until the cluster shows that nothing is left, and no longer.
 func TestWhereAJobWas(t *testing.T) {
-	w, pods := newHubWorld(t, "{}"), newToCome(gang(t, "a", 2, 1))
-	member := kubetest.Start(t)
-	member.Put(object(t, jobsText))
-	client, err := kube.New(member.Config())
-	require.NoError(t, err)
-	w.m.client = client
+	w := newMemberWorld(t)
 	leaves := func(text, cluster string) string {
 		w.setCluster(t.Context(), object(t, cluster))
-		b, err := bindingOf(object(t, bindingText("placement: {}"+text)))
-		require.NoError(t, err)
-		return w.leaves(t.Context(), b, pods)
+		return w.leaves(t, "placement: {}"+text)
 	}
 	const told, lost = ", gracefulEvictionTasks: [{fromCluster: m}]", `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "False"}]}}`
 	assert.Empty(t, leaves("", lost), "it was nowhere")
 	assert.NotEmpty(t, leaves(told, lost))
 	assert.NotEmpty(t, leaves("", lost), "Karmada has forgotten it, and nobody has seen that it is gone")
-	pod := object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default, labels: {gpu-topology: a}}, spec: {containers: [{name: c}]}}`)
-	member.Put(pod)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{contract.TopologyGroupLabel: "a"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+	live := w.m.client.Typed.CoreV1().Pods("default")
+	_, err := live.Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
 	assert.Contains(t, leaves("", clusterText), "1 of its pods", "the watch has not shown it")
-	pod = object(t, `{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default, ownerReferences: [{kind: PyTorchJob, name: a, controller: true}]}, spec: {containers: [{name: c}]}}`)
-	member.Put(pod)
-	assert.Contains(t, leaves("", clusterText), "1 of its pods", "without a gang")
-	member.Remove(pod.GroupVersionKind(), "default", "p")
+	require.NoError(t, live.Delete(t.Context(), "p", metav1.DeleteOptions{}))
 	const preserved = ", preserveResourcesOnDeletion: true"
-	member.Put(object(t, jobText))
+	w.bring(t, "")
 	assert.Contains(t, leaves(preserved, clusterText), "delete it there", "Karmada has left it, and taken its label")
-	member.Remove(object(t, jobText).GroupVersionKind(), "default", "a")
-	assert.Empty(t, leaves("", clusterText), "neither job nor pods are there")
+	w.take(t)
+	assert.NotEmpty(t, leaves("", clusterText), "neither job nor pods are there, and they may come late")
+	w.answer(t, contract.PhaseFenced)
+	assert.Empty(t, leaves("", clusterText))
 	assert.Empty(t, leaves(told, lost), "that was seen")
 }
 
 // A job that Karmada has brought to a cluster, and that has pods there, may run there, also where its binding is a new one and knows of none.
 func TestAJobThatItsBindingDoesNotKnowOf(t *testing.T) {
-	w, pods := newHubWorld(t, "{}"), gang(t, "a", 2, 1)
-	member := kubetest.Start(t)
-	member.Put(object(t, jobsText))
-	client, err := kube.New(member.Config())
-	require.NoError(t, err)
-	w.m.client = client
-	leaves := func() string { return w.leaves(t.Context(), w.bindings["default/a"], newToCome(pods)) }
+	w, pods := newMemberWorld(t), gang(t, "a", 2, 1)
+	leaves := func() string {
+		return w.controller.leaves(t.Context(), w.bindings["default/a"], w.job, newToCome(pods))
+	}
 	w.m.setPods(t, pods, 3, nil)
 	assert.Empty(t, leaves(), "someone else's pods")
-	member.Put(object(t, jobText))
+	w.bring(t, "")
 	assert.Empty(t, leaves(), "of someone else's job")
-	job := object(t, jobText)
-	job.SetLabels(map[string]string{contract.KarmadaManagedLabel: "true"})
-	member.Put(job)
+	w.take(t)
+	w.bring(t, "true")
 	assert.Contains(t, leaves(), "the job is there still")
 }
 
@@ -263,9 +247,9 @@ func TestWhereAJobWasSent(t *testing.T) {
 	again.setBinding(t.Context(), taken)
 	again.setCluster(t.Context(), object(t, `{metadata: {name: m}, status: {conditions: [{type: Ready, status: "False"}]}}`))
 	pods := newToCome(gang(t, "a", 2, 1))
-	assert.Contains(t, again.leaves(t.Context(), again.bindings["default/a"], pods), "cannot be asked")
+	assert.Contains(t, again.leaves(t.Context(), again.bindings["default/a"], o, pods), "cannot be asked")
 	again.setCluster(t.Context(), object(t, `{metadata: {name: m, deletionTimestamp: "2026-01-01T00:00:00Z"}, status: {conditions: [{type: Ready, status: "False"}]}}`))
-	assert.Empty(t, again.leaves(t.Context(), again.bindings["default/a"], pods), "someone has said that it is lost")
+	assert.Empty(t, again.leaves(t.Context(), again.bindings["default/a"], o, pods), "someone has said that it is lost")
 }
 
 // That a job was gone from a cluster says nothing once it has come back there, and who has sent it there does not matter.

@@ -15,14 +15,16 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 )
 
 // leaves says where a job that has no cluster may run still, "" for nowhere: it was there, and there is no proof yet that it is not any
 // more. It goes to another cluster only then. Karmada forgets where a job was once the cluster has taken the order to delete it, and
-// that may be before its pods are told to end; so what it said once counts until the cluster itself has shown that nothing is left.
-func (c *controller) leaves(ctx context.Context, b *binding, gangs toCome) string {
+// that may be before its pods are told to end; so what it said once counts until the cluster itself has shown that nothing is left, and has
+// said that nothing of the job starts there any more, whoever creates it.
+func (c *controller) leaves(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome) string {
 	c.mu.Lock()
 	clusters, members := maps.Clone(c.clusters), maps.Clone(c.members)
 	left := c.left[b.key()]
@@ -35,11 +37,21 @@ func (c *controller) leaves(ctx context.Context, b *binding, gangs toCome) strin
 			left[name] = true
 		}
 	}
+	for name, m := range members {
+		if r := m.reservation(b.key()); r != nil && r.Spec.Fenced && r.Status.Phase != contract.PhaseFenced {
+			if _, known := left[name]; !known {
+				left[name] = true // since before this program started
+			}
+		}
+	}
+	for name, may := range left {
+		left[name] = may || !c.fencedOff(b.key(), name)
+	}
 	was := maps.Clone(left)
 	c.mu.Unlock()
 	var reasons []string
 	for _, name := range slices.SortedFunc(maps.Keys(clusters), natural.Compare) {
-		why := members[name].leaving(ctx, b, gangs, clusters[name], was[name])
+		why := c.leaving(ctx, b, object, gangs, members[name], clusters[name], was[name])
 		if why != "" {
 			reasons = append(reasons, name+": "+why)
 		} else if was[name] {
@@ -72,7 +84,7 @@ func (b *binding) evictedFrom(cluster string) bool {
 }
 
 // leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
-func (m *member) leaving(ctx context.Context, b *binding, gangs toCome, cluster *contract.FleetCluster, was bool) string {
+func (c *controller) leaving(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, m *member, cluster *contract.FleetCluster, was bool) string {
 	if m == nil || !m.synced.Load() || !cluster.Reached() {
 		if was && !lost(cluster) {
 			return "the job was there, and the cluster cannot be asked whether it runs there still; remove the cluster from the fleet if it is lost"
@@ -85,22 +97,29 @@ func (m *member) leaving(ctx context.Context, b *binding, gangs toCome, cluster 
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
-	job, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
+	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
+	there, starts := err == nil, ""
 	switch {
 	case err != nil && !kube.IsNotFound(err):
 		if !was {
 			return ""
 		}
 		return "the job was there, and whether it is there still cannot be read: " + err.Error()
-	case err == nil && job.GetLabels()[contract.KarmadaManagedLabel] == "true":
-		return "the job is there still"
-	case err == nil && was && b.Spec.PreserveResourcesOnDeletion:
+	case !there || found.GetLabels()[contract.KarmadaManagedLabel] == "true":
+	case was && b.Spec.PreserveResourcesOnDeletion:
 		return "the job was left there, as the policy's preserveResourcesOnDeletion asks; delete it there"
-	case err == nil:
+	default:
 		return "" // someone else's of that name
+	}
+	if was {
+		starts = c.fence(ctx, b, object, m) // before it is looked which pods are there
+	}
+	switch {
+	case there:
+		return "the job is there still"
 	case !was:
 		pods = m.podsOf(gangs, false)
-	case pods == 0: // the job has gone since they were counted, and the watch may not have shown the last ones that it has made
+	case pods == 0: // the watch may not have shown the last ones that the job has made
 		if pods, err = m.podsLeft(ctx, b, gangs); err != nil {
 			return "the job was there, and whether pods of it are there still cannot be read: " + err.Error()
 		}
@@ -108,7 +127,7 @@ func (m *member) leaving(ctx context.Context, b *binding, gangs toCome, cluster 
 	if pods > 0 {
 		return fmt.Sprintf("%d of its pods are there still", pods)
 	}
-	return ""
+	return starts
 }
 
 // lost reports whether someone has said that nothing runs in a cluster: it is not reached, and is being removed from the fleet.
@@ -145,11 +164,20 @@ func (m *member) podsLeft(ctx context.Context, b *binding, gangs toCome) (pods i
 	return pods, nil
 }
 
-// made reports whether a pod is one of the job, by what has made it.
+// made reports whether a pod is one of the job, by what has made it: the job itself, or what its operator makes for it.
 func (b *binding) made(pod *corev1.Pod) bool {
 	of, maker := b.Spec.Resource, metav1.GetControllerOfNoCopy(pod)
-	return maker != nil && maker.Kind == of.Kind && maker.Name == of.Name ||
-		slices.Contains([]string{contract.JobSetKind, contract.TrainJobKind}, of.Kind) && pod.Labels[contract.JobSetNameLabel] == of.Name
+	if maker == nil {
+		return false
+	}
+	switch of.Kind {
+	case contract.MPIJobKind:
+		spec := job.Spec{Name: of.Name}
+		return maker.Kind == of.Kind && maker.Name == of.Name || maker.Kind == contract.BatchJobKind && maker.Name == spec.Launcher() || maker.Kind == "StatefulSet" && maker.Name == job.WorkerSet(of.Name)
+	case contract.JobSetKind, contract.TrainJobKind:
+		return pod.Labels[contract.JobSetNameLabel] == of.Name
+	}
+	return maker.Kind == of.Kind && maker.Name == of.Name
 }
 
 // removed reports whether a job is in a cluster that is being removed from the fleet. Of one that the hub does not show nobody has said that.
@@ -172,7 +200,7 @@ func (c *controller) withdraw(ctx context.Context, b *binding, object *unstructu
 		return nil // it has gone in this moment
 	}
 	if cluster.Reached() {
-		if why := m.leaving(ctx, b, gangs, cluster, true); why != "" {
+		if why := c.leaving(ctx, b, object, gangs, m, cluster, true); why != "" {
 			c.work.AddAfter(b.key(), leavesAgain)
 			return c.refuse(ctx, b, object, reasonNoCluster, fmt.Sprintf("cluster %s is being removed from the fleet, and the job waits until it is gone from there: %s", from, why))
 		}

@@ -96,7 +96,7 @@ func followMember(ctx context.Context, fleet, name, access string, config *rest.
 	return m, nil
 }
 
-// unfinished selects the pods that hold or want resources.
+// unfinished selects the pods that have not ended.
 const unfinished = "status.phase!=" + string(corev1.PodSucceeded) + ",status.phase!=" + string(corev1.PodFailed)
 
 // unfinishedPods follows the pods that hold or want resources, as kube-scheduler's informers do.

@@ -88,10 +88,16 @@ func isFor(reservation *contract.GangReservation, object *unstructured.Unstructu
 
 // ask has a member cluster keep the place that was found there for a job; where nobody knows reservations the job is sent at once.
 func (c *controller) ask(ctx context.Context, b *binding, object *unstructured.Unstructured, chosen *member, pods []*corev1.Pod) error {
+	c.mu.Lock()
+	delete(c.fences[b.key()], chosen.name)
+	c.mu.Unlock()
 	if !reservable(pods) {
+		if err := c.unfence(ctx, b, chosen); err != nil {
+			return err
+		}
 		return c.send(ctx, b, object, chosen, pods)
 	}
-	epoch, known, err := chosen.reserve(ctx, b.key(), c.id, object)
+	epoch, known, err := chosen.reserve(ctx, b.key(), c.id, object, false)
 	switch {
 	case err != nil:
 		c.put(b.key(), chosen, "its scheduler cannot be asked for a place: "+err.Error())
@@ -223,6 +229,7 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	}
 	m, asked := c.members[to], c.asked[b.key()]
 	c.mu.Unlock()
+	c.refence(ctx, b, object)
 	if m == nil {
 		return
 	}
@@ -231,6 +238,11 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 		c.mu.Lock()
 		delete(c.asked, b.key())
 		c.mu.Unlock()
+		return
+	}
+	if err := c.unfence(ctx, b, m); err != nil {
+		klog.FromContext(ctx).Error(err, "A job that was sent is kept from starting still", "binding", b.key(), "cluster", to)
+		c.work.AddAfter(b.key(), again)
 		return
 	}
 	reservation, now := m.reservation(b.key()), time.Now()
@@ -247,7 +259,7 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	if reservation != nil && reservation.Status.Phase != contract.PhaseTaken {
 		left = min(left, renewAfter)
 		if now.Sub(asked.last) >= renewAfter {
-			epoch, _, err := m.reserve(ctx, b.key(), c.id, object)
+			epoch, _, err := m.reserve(ctx, b.key(), c.id, object, false)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "The place of a job that was sent is not kept for longer", "binding", b.key(), "cluster", to)
 			} else {
@@ -262,19 +274,24 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	c.work.AddAfter(b.key(), left)
 }
 
-// drop gives the places of a job back that member clusters keep for it, but for one cluster, "" for none.
+// drop gives the places of a job back that member clusters keep for it, but for one cluster, "" for none. Fences stay.
 func (c *controller) drop(ctx context.Context, key, but string) {
+	c.giveBack(ctx, key, func(name string, r *contract.GangReservation) bool { return name != but && !r.Spec.Fenced })
+}
+
+// giveBack deletes reservations of a job.
+func (c *controller) giveBack(ctx context.Context, key string, which func(cluster string, r *contract.GangReservation) bool) {
 	c.mu.Lock()
 	var members []*member
 	for name, m := range c.members {
-		if name != but && m.reservation(key) != nil && c.ready(name) { // of another one its time will be over, and it may take long to say so
+		if r := m.reservation(key); r != nil && which(name, r) && c.ready(name) { // of another one its time will be over, and it may take long to say so
 			members = append(members, m)
 		}
 	}
 	c.mu.Unlock()
 	for _, m := range members {
 		if err := m.unreserve(ctx, key); err != nil { // its time will be over
-			klog.FromContext(ctx).Error(err, "The place of a job is not given back", "binding", key, "cluster", m.name)
+			klog.FromContext(ctx).Error(err, "The reservation of a job is not deleted", "binding", key, "cluster", m.name)
 		}
 	}
 }
@@ -317,8 +334,9 @@ func (m *member) reservation(binding string) *contract.GangReservation {
 	return m.reservations[binding]
 }
 
-// reserve asks the member to keep the places of a job, or to keep them for longer; known is false where it knows no reservations.
-func (m *member) reserve(ctx context.Context, binding, fleet string, object *unstructured.Unstructured) (epoch int64, known bool, err error) {
+// reserve asks the member to keep the places of a job, or to keep them for longer, or, fenced, to let nothing of it start; known is false
+// where it knows no reservations.
+func (m *member) reserve(ctx context.Context, binding, fleet string, object *unstructured.Unstructured, fenced bool) (epoch int64, known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
 	namespace, name, err := cache.SplitMetaNamespaceKey(binding)
@@ -331,6 +349,9 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 		epoch = before.Spec.Epoch + 1
 	}
 	spec := map[string]any{"job": manifest(object, m.name), "epoch": epoch, "seconds": int64(lease / time.Second)}
+	if fenced {
+		spec["fenced"], spec["seconds"] = true, int64(fencedFor/time.Second)
+	}
 	if epoch == 1 {
 		reservation := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": contract.GangReservationGroup + "/" + contract.GangReservationVersion, "kind": contract.GangReservationKind,

@@ -48,7 +48,10 @@ func newHubWorld(t *testing.T, placement string) *hubWorld {
 	client, err := kube.New(&rest.Config{Host: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	b := object(t, bindingText("placement: "+placement))
-	kinds := map[schema.GroupVersionResource]string{bindings: "ResourceBindingList", gangreservation.Resource: "GangReservationList"}
+	kinds := map[schema.GroupVersionResource]string{
+		bindings: "ResourceBindingList", gangreservation.Resource: "GangReservationList",
+		{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: "pytorchjobs"}: "PyTorchJobList",
+	}
 	hub := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, b)
 	client.Dynamic = hub
 	w := &hubWorld{controller: newController(t.Context(), client), m: newMember(t), hub: hub}
@@ -165,10 +168,10 @@ func TestAnAnswerThatDoesNotCome(t *testing.T) {
 func TestARequestThatIsNotKnownYet(t *testing.T) {
 	w, o := newHubWorld(t, "{}"), object(t, jobText)
 	w.kept(t, o, 3, time.Now().Add(time.Minute))
-	epoch, _, err := w.m.reserve(t.Context(), "default/a", "hub", o)
+	epoch, _, err := w.m.reserve(t.Context(), "default/a", "hub", o, false)
 	require.NoError(t, err)
 	assert.EqualValues(t, 4, epoch)
-	_, _, err = w.m.reserve(t.Context(), "default/a", "hub", o)
+	_, _, err = w.m.reserve(t.Context(), "default/a", "hub", o, false)
 	require.Error(t, err, "the member has not told of the fourth")
 }
 

@@ -4,6 +4,9 @@
 // A place is held by the planner, exact GPUs and quota included, from the answer until the gang takes it, until the reservation is
 // deleted, or until it expires by the clock of this program. What was promised is in the object's status: a scheduler that starts
 // holds the same places again before it places anything.
+//
+// A reservation that is fenced keeps no place, but has nothing of its job start: who takes a job out of a cluster asks for that, and is
+// told once no pod of it has a node. What still comes of the job, since someone has created it there late, waits.
 package gangreservation
 
 import (
@@ -52,10 +55,10 @@ type Controller struct {
 	mu      sync.Mutex
 	objects map[types.NamespacedName]*contract.GangReservation
 
-	// held are the gangs, by key, for which places are kept, by reservation, ended when one was told that nothing is. Only one
-	// goroutine uses them.
-	held  map[types.NamespacedName][]string
-	ended map[types.NamespacedName]time.Time
+	// held are the gangs, by key, for which places are kept, by reservation, fenced those that do not start, and ended when one was told
+	// that nothing is kept. Only one goroutine uses them.
+	held, fenced map[types.NamespacedName][]string
+	ended        map[types.NamespacedName]time.Time
 }
 
 // Follow begins to follow reservations, until ctx ends. Nothing is held before [Controller.Restore].
@@ -74,7 +77,7 @@ func newController(c *clustercache.Cache, client dynamic.Interface) *Controller 
 	return &Controller{
 		cache: c, client: client, now: time.Now,
 		work:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, 10*time.Second)),
-		objects: map[types.NamespacedName]*contract.GangReservation{}, held: map[types.NamespacedName][]string{}, ended: map[types.NamespacedName]time.Time{},
+		objects: map[types.NamespacedName]*contract.GangReservation{}, held: map[types.NamespacedName][]string{}, fenced: map[types.NamespacedName][]string{}, ended: map[types.NamespacedName]time.Time{},
 	}
 }
 
@@ -111,7 +114,7 @@ func (r *Controller) remove(object *unstructured.Unstructured) {
 	r.work.Add(key)
 }
 
-// Restore holds again what was promised and has not expired. It is called once, before anything is placed, with a cache that holds the
+// Restore holds again what was promised and has not expired, and fences again, also where nobody has answered that yet. It is called once, before anything is placed, with a cache that holds the
 // cluster; the error is that of ctx.
 func (r *Controller) Restore(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), r.synced) {
@@ -132,7 +135,12 @@ func (r *Controller) Restore(ctx context.Context) error {
 	r.mu.Unlock()
 	slices.SortFunc(all, func(a, b *contract.GangReservation) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, reservation := range all {
-		if !r.lives(reservation) {
+		if reservation.Fences(r.now()) {
+			_ = r.raise(reservation) // Run says what is wrong with it
+		}
+	}
+	for _, reservation := range all {
+		if reservation.Spec.Fenced || !r.lives(reservation) {
 			continue
 		}
 		var gangs []contract.GrantedGang
@@ -193,6 +201,9 @@ func (r *Controller) reconcile(ctx context.Context, key types.NamespacedName) er
 		delete(r.ended, key)
 		return nil
 	}
+	if reservation.Spec.Fenced {
+		return r.keepOut(ctx, reservation)
+	}
 	status := &reservation.Status
 	if reservation.Spec.Epoch > status.Epoch {
 		return r.answer(ctx, reservation)
@@ -219,6 +230,7 @@ func (r *Controller) reconcile(ctx context.Context, key types.NamespacedName) er
 // answer holds the places of a new request, or holds them for longer, and says so; what cannot be told is not held.
 func (r *Controller) answer(ctx context.Context, reservation *contract.GangReservation) error {
 	status := contract.GangReservationStatus{Epoch: reservation.Spec.Epoch, Phase: contract.PhaseReserved}
+	r.open(keyOf(reservation))
 	gangs, why := r.grant(reservation, nil)
 	switch {
 	case why != "":
@@ -229,8 +241,7 @@ func (r *Controller) answer(ctx context.Context, reservation *contract.GangReser
 		r.release(keyOf(reservation))
 	default:
 		r.held[keyOf(reservation)] = names(gangs)
-		expires := metav1.NewTime(r.now().Add(time.Duration(reservation.Spec.Seconds) * time.Second).Truncate(time.Second))
-		status.Expires, status.Gangs = &expires, gangs
+		status.Expires, status.Gangs = r.until(reservation), gangs
 	}
 	if status.Phase != contract.PhaseReserved {
 		r.ended[keyOf(reservation)] = r.now()
@@ -282,8 +293,15 @@ func podsOf(reservation *contract.GangReservation) ([]*corev1.Pod, error) {
 	return job.Expected(object)
 }
 
-// release gives back the places of a reservation.
+// until is when the time of a reservation is over that is answered now.
+func (r *Controller) until(reservation *contract.GangReservation) *metav1.Time {
+	expires := metav1.NewTime(r.now().Add(time.Duration(reservation.Spec.Seconds) * time.Second).Truncate(time.Second))
+	return &expires
+}
+
+// release gives back the places of a reservation, and takes its fence away.
 func (r *Controller) release(key types.NamespacedName) {
+	r.open(key)
 	r.cache.Revoke(r.held[key]...)
 	delete(r.held, key)
 }

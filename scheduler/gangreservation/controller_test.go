@@ -73,11 +73,22 @@ func jobOf(name string, gpus int) map[string]any {
 // ask makes a reservation, or changes it, and has it told; the status is what was written last, unless the reservation is new.
 func (w *world) ask(name, uid string, epoch int64, job map[string]any) *unstructured.Unstructured {
 	w.Helper()
+	return w.request(name, uid, map[string]any{"job": job, "epoch": epoch, "seconds": int64(600)})
+}
+
+// fence is ask of a reservation that is fenced.
+func (w *world) fence(name, uid string, epoch int64, job map[string]any) *unstructured.Unstructured {
+	w.Helper()
+	return w.request(name, uid, map[string]any{"job": job, "epoch": epoch, "seconds": int64(600), "fenced": true})
+}
+
+func (w *world) request(name, uid string, spec map[string]any) *unstructured.Unstructured {
+	w.Helper()
 	w.version++
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": Resource.GroupVersion().String(), "kind": contract.GangReservationKind,
 		"metadata": map[string]any{"name": name, "namespace": "ns", "uid": uid, "resourceVersion": strconv.Itoa(w.version), "creationTimestamp": "2026-11-01T11:00:00Z"},
-		"spec":     map[string]any{"job": job, "epoch": epoch, "seconds": int64(600)},
+		"spec":     spec,
 	}}
 	client := w.client().Resource(Resource).Namespace("ns")
 	before, err := client.Get(w.Context(), name, metav1.GetOptions{})
@@ -93,6 +104,26 @@ func (w *world) ask(name, uid string, epoch int64, job map[string]any) *unstruct
 	require.NoError(w, err)
 	w.set(object)
 	return object
+}
+
+// arrive has the cluster show the pods of a gang.
+func (w *world) arrive(name string) (pods []*corev1.Pod) {
+	w.Helper()
+	pods, err := job.Expected(&unstructured.Unstructured{Object: jobOf(name, 8)})
+	require.NoError(w, err)
+	for _, pod := range pods {
+		pod.UID = types.UID(pod.Name)
+		w.cache.SetPod(pod)
+	}
+	return pods
+}
+
+// place has a gang decided about, and counts its members that get a node.
+func (w *world) place(name string) int {
+	w.Helper()
+	d, _, err := w.cache.Decide("ns/"+name, clustercache.Limits{}, func(*clustercache.Decision) bool { return true })
+	require.NoError(w, err)
+	return len(d.Assumed)
 }
 
 func (w *world) tell(name string) {
@@ -205,23 +236,10 @@ func TestPromiseToAGangThatCameMeanwhile(t *testing.T) {
 	next := newWorld(t)
 	next.Controller.client = w.client()
 	next.synced = func() bool { return true }
-	arrive := func(name string) {
-		pods, err := job.Expected(&unstructured.Unstructured{Object: jobOf(name, 8)})
-		require.NoError(t, err)
-		for _, pod := range pods {
-			pod.UID = types.UID(pod.Name)
-			next.cache.SetPod(pod)
-		}
-	}
-	arrive("gang")
-	arrive("other")
+	next.arrive("gang")
+	next.arrive("other")
 	require.NoError(t, next.Restore(t.Context()))
-	decide := func(name string) int {
-		d, _, err := next.cache.Decide("ns/"+name, clustercache.Limits{}, func(*clustercache.Decision) bool { return true })
-		require.NoError(t, err)
-		return len(d.Assumed)
-	}
-	assert.Zero(t, decide("other"))
-	assert.Equal(t, 1, decide("gang"))
+	assert.Zero(t, next.place("other"))
+	assert.Equal(t, 1, next.place("gang"))
 	assert.False(t, next.cache.Granted("ns/gang"))
 }

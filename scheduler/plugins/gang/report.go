@@ -88,7 +88,7 @@ func (p *Plugin) beginRecording(key string, state inventory.GangState) wait {
 		why = wait{cause: "Incomplete", text: state.MissingText}
 	}
 	if state.Barred != "" {
-		why.cause = "InvalidQuotaTree"
+		why.cause = state.Barred
 	}
 	if why.text != "" {
 		p.recording = key

@@ -1,0 +1,92 @@
+package fleet
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+)
+
+const (
+	// fencedFor is how long a fence stands, and refenceAfter when the cluster is asked for longer.
+	fencedFor, refenceAfter = time.Hour, 20 * time.Minute
+	// silence is how long a scheduler that leads may say nothing: then it has lost its Lease, and the next one fences before it places
+	// anything.
+	silence = 20 * time.Second
+)
+
+// fence has a member cluster let nothing of a job start that has left it, or that it is being taken out of: Karmada may create it there
+// late, by what it has read before. why says why nobody there has said yet that nothing does, "" also where nobody knows fences.
+func (c *controller) fence(ctx context.Context, b *binding, object *unstructured.Unstructured, m *member) (why string) {
+	key := b.key()
+	c.mu.Lock()
+	asked := c.fences[key][m.name]
+	c.mu.Unlock()
+	reservation, since := m.reservation(key), time.Since(asked.last)
+	lost := asked.epoch > 0 && since >= answerWithin && (reservation == nil || !reservation.Spec.Fenced)
+	if lost || since >= refenceAfter {
+		epoch, known, err := m.reserve(ctx, key, c.id, object, true)
+		switch {
+		case missesNamespace(err):
+			known = false // nor can the job be there
+		case err != nil:
+			return "the job was there, and its scheduler cannot be asked to let nothing of it start: " + err.Error()
+		}
+		if !known {
+			epoch = 0
+		}
+		since = 0
+		asked = request{cluster: m.name, epoch: epoch, last: time.Now()}
+		c.mu.Lock()
+		if c.fences[key] == nil {
+			c.fences[key] = map[string]request{}
+		}
+		c.fences[key][m.name] = asked
+		c.mu.Unlock()
+	}
+	answered := reservation != nil && reservation.Status.Epoch >= asked.epoch
+	if answered && reservation.Status.Phase == contract.PhaseRefused { // it cannot be read, nor could it be sent
+		return ""
+	}
+	if asked.epoch == 0 || answered && reservation.Status.Phase == contract.PhaseFenced || since >= silence {
+		return ""
+	}
+	return "the job was there, and its scheduler has not said yet that nothing of it starts there any more"
+}
+
+// refence has the fences stand for longer that keep a job out of the clusters that it has left.
+func (c *controller) refence(ctx context.Context, b *binding, object *unstructured.Unstructured) {
+	var fenced []*member
+	c.mu.Lock()
+	for name, m := range c.members {
+		if r := m.reservation(b.key()); name != b.Cluster() && r != nil && r.Spec.Fenced && c.ready(name) {
+			fenced = append(fenced, m)
+		}
+	}
+	c.mu.Unlock()
+	for _, m := range fenced {
+		c.fence(ctx, b, object, m)
+	}
+	if len(fenced) > 0 {
+		c.work.AddAfter(b.key(), refenceAfter)
+	}
+}
+
+// unfence lets a job start in the cluster to which it is sent.
+func (c *controller) unfence(ctx context.Context, b *binding, m *member) error {
+	if r := m.reservation(b.key()); r == nil || !r.Spec.Fenced {
+		return nil
+	}
+	klog.FromContext(ctx).V(1).Info("A job comes back to a cluster", "binding", b.key(), "cluster", m.name)
+	return m.unreserve(ctx, b.key())
+}
+
+// fencedOff reports whether a cluster that the job has left was asked to let nothing of it start, and has not been asked for its place
+// since; mu must be held.
+func (c *controller) fencedOff(key, cluster string) bool {
+	_, asked := c.fences[key][cluster]
+	return asked || c.asked[key].cluster == cluster
+}

@@ -1,0 +1,220 @@
+package fleet
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/fake"
+	clientfake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
+)
+
+// jobsText is the CRD of PyTorchJobs.
+const jobsText = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
+  spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural: pytorchjobs}, versions: [{name: v1, served: true, storage: true}]}}`
+
+const evictedText = "placement: {}, gracefulEvictionTasks: [{fromCluster: m}]"
+
+// memberWorld is a hubWorld whose member serves PyTorchJobs, reservations and pods.
+type memberWorld struct {
+	*hubWorld
+	job *unstructured.Unstructured
+}
+
+func newMemberWorld(t *testing.T) *memberWorld {
+	t.Helper()
+	w := &memberWorld{newHubWorld(t, "{}"), object(t, jobText)}
+	server := kubetest.Start(t)
+	server.Put(object(t, jobsText))
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	client.Dynamic, client.Typed = w.m.client.Dynamic, clientfake.NewClientset()
+	w.m.client = client
+	return w
+}
+
+// jobs are those of the member.
+func (w *memberWorld) jobs() dynamic.ResourceInterface {
+	return w.m.client.Dynamic.Resource(schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: "pytorchjobs"}).Namespace("default")
+}
+
+// bring makes the job in the member, as Karmada does where managed is "true".
+func (w *memberWorld) bring(t *testing.T, managed string) {
+	t.Helper()
+	there := w.job.DeepCopy()
+	there.SetLabels(map[string]string{contract.KarmadaManagedLabel: managed})
+	_, err := w.jobs().Create(t.Context(), there, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// take deletes the job in the member.
+func (w *memberWorld) take(t *testing.T) {
+	t.Helper()
+	require.NoError(t, w.jobs().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+}
+
+// leaves has it asked whether a job of a binding may run somewhere still, once the member shows what it was asked.
+func (w *memberWorld) leaves(t *testing.T, spec string) string {
+	t.Helper()
+	if r := w.reservation(t); r != nil {
+		w.m.setReservation(r)
+	}
+	b, err := bindingOf(object(t, bindingText(spec)))
+	require.NoError(t, err)
+	return w.controller.leaves(t.Context(), b, w.job, newToCome(gang(t, "a", 2, 1)))
+}
+
+// reservation is that of the job in the member, nil for none.
+func (w *memberWorld) reservation(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	r, err := w.m.client.Dynamic.Resource(gangreservation.Resource).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	return r
+}
+
+// answer has the scheduler of the member answer what it was asked last.
+func (w *memberWorld) answer(t *testing.T, phase contract.GangReservationPhase) {
+	t.Helper()
+	r := w.reservation(t)
+	require.NotNil(t, r)
+	epoch, _, err := unstructured.NestedInt64(r.Object, "spec", "epoch")
+	require.NoError(t, err)
+	r.Object["status"] = map[string]any{"epoch": epoch, "phase": string(phase)}
+	_, err = w.m.client.Dynamic.Resource(gangreservation.Resource).Namespace("default").Update(t.Context(), r, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// A job goes on only once the scheduler of the cluster that it has left says that nothing of it starts there, whoever creates it.
+func TestAJobThatIsFencedOff(t *testing.T) {
+	w := newMemberWorld(t)
+	assert.Empty(t, w.leaves(t, "placement: {}"), "it was nowhere")
+	assert.Nil(t, w.reservation(t))
+
+	const silent = "its scheduler has not said yet that nothing of it starts there any more"
+	assert.Contains(t, w.leaves(t, evictedText), silent)
+	asked := w.reservation(t)
+	require.NotNil(t, asked)
+	spec := asked.Object["spec"].(map[string]any) //nolint:forcetypeassert // what was just written
+	assert.Equal(t, true, spec["fenced"])
+	assert.EqualValues(t, 3600, spec["seconds"])
+	assert.Contains(t, w.leaves(t, evictedText), silent, "it is not asked again")
+	assert.Equal(t, asked.GetResourceVersion(), w.reservation(t).GetResourceVersion())
+	w.answer(t, contract.PhaseFenced)
+	assert.Empty(t, w.leaves(t, evictedText))
+	assert.Empty(t, w.leaves(t, "placement: {}"), "that was seen")
+	w.drop(t.Context(), "default/a", "")
+	assert.NotNil(t, w.reservation(t), "it stays fenced when its places are given back")
+
+	// It comes back, and is fenced anew when that fails.
+	_, _, err := w.m.reserve(t.Context(), "default/a", w.id, w.job, false)
+	require.NoError(t, err)
+	delete(w.fences["default/a"], "m")
+	w.answer(t, contract.PhaseRefused)
+	assert.Contains(t, w.leaves(t, "placement: {}"), silent)
+	w.answer(t, contract.PhaseFenced)
+	assert.Empty(t, w.leaves(t, "placement: {}"))
+	require.EqualValues(t, 3, w.fences["default/a"]["m"].epoch)
+
+	w.removeBinding(object(t, `{metadata: {name: a, namespace: default}}`))
+	require.NoError(t, w.reconcile(t.Context(), "default/a"))
+	assert.Nil(t, w.reservation(t), "it goes with the binding")
+}
+
+// What is there of a job counts, whatever its scheduler says, and whatever the picture of the cluster shows.
+func TestWhatIsThereOfAFencedJob(t *testing.T) {
+	w := newMemberWorld(t)
+	w.leaves(t, evictedText)
+	w.answer(t, contract.PhaseFenced)
+	pods := w.m.client.Typed.CoreV1().Pods("default")
+	for _, owner := range []string{"a", "other"} {
+		_, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: owner + "-worker-7", OwnerReferences: []metav1.OwnerReference{{APIVersion: "kubeflow.org/v1", Kind: contract.PyTorchJobKind, Name: owner, Controller: ptr.To(true)}},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	assert.Contains(t, w.leaves(t, evictedText), "1 of its pods are there still")
+	require.NoError(t, pods.Delete(t.Context(), "a-worker-7", metav1.DeleteOptions{}))
+	assert.Empty(t, w.leaves(t, evictedText))
+}
+
+// Nobody waits for ever for a scheduler that says nothing, nor for one that is not ours.
+func TestSchedulersThatDoNotFence(t *testing.T) {
+	t.Run("it says nothing", func(t *testing.T) {
+		w := newMemberWorld(t)
+		assert.NotEmpty(t, w.leaves(t, evictedText))
+		asked := w.fences["default/a"]["m"]
+		asked.last = time.Now().Add(-silence)
+		w.fences["default/a"]["m"] = asked
+		assert.Empty(t, w.leaves(t, evictedText), "the next one that leads fences before it places anything")
+	})
+	t.Run("it knows no reservations", func(t *testing.T) {
+		w := newMemberWorld(t)
+		w.m.client.Dynamic.(*fake.FakeDynamicClient).PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) { //nolint:forcetypeassert // newHubWorld has made it
+			return true, nil, apierrors.NewNotFound(gangreservation.Resource.GroupResource(), "")
+		})
+		assert.Empty(t, w.leaves(t, evictedText))
+	})
+	t.Run("it cannot read the job", func(t *testing.T) {
+		w := newMemberWorld(t)
+		w.leaves(t, evictedText)
+		w.answer(t, contract.PhaseRefused)
+		assert.Empty(t, w.leaves(t, evictedText))
+	})
+	t.Run("someone has deleted it", func(t *testing.T) {
+		w := newMemberWorld(t)
+		w.leaves(t, evictedText)
+		require.NoError(t, w.m.unreserve(t.Context(), "default/a"))
+		delete(w.m.reservations, "default/a")
+		asked := w.fences["default/a"]["m"]
+		asked.last = time.Now().Add(-answerWithin)
+		w.fences["default/a"]["m"] = asked
+		assert.NotEmpty(t, w.leaves(t, evictedText))
+		assert.NotNil(t, w.reservation(t), "it is asked again")
+	})
+}
+
+// A program that starts knows by the fences where proof is missing still, keeps the others, and opens the one of the cluster where the job is.
+func TestFencesOfAPredecessor(t *testing.T) {
+	w := newMemberWorld(t)
+	_, _, err := w.m.reserve(t.Context(), "default/a", w.id, w.job, true)
+	require.NoError(t, err)
+	assert.NotEmpty(t, w.leaves(t, "placement: {}"), "the hub has forgotten where it was")
+	w.answer(t, contract.PhaseFenced)
+	assert.Empty(t, w.leaves(t, "placement: {}"))
+
+	w.setCluster(t.Context(), object(t, strings.Replace(clusterText, "name: m", "name: other", 1)))
+	b, err := bindingOf(object(t, bindingText("placement: {}, clusters: [{name: other}]")))
+	require.NoError(t, err)
+	delete(w.fences, "default/a")
+	w.tend(t.Context(), b, w.job, newToCome(gang(t, "a", 2, 1)), false)
+	r := w.reservation(t)
+	require.NotNil(t, r)
+	epoch, _, err := unstructured.NestedInt64(r.Object, "spec", "epoch")
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, epoch, "it is asked to stand for longer")
+	w.m.setReservation(r)
+
+	b, err = bindingOf(object(t, bindingText("placement: {}, clusters: [{name: m}]")))
+	require.NoError(t, err)
+	w.tend(t.Context(), b, w.job, newToCome(gang(t, "a", 2, 1)), false)
+	assert.Nil(t, w.reservation(t))
+}

@@ -124,7 +124,7 @@ func TestAJobThatIsFencedOff(t *testing.T) {
 	w.drop(t.Context(), "default/a", "")
 	assert.NotNil(t, w.reservation(t), "it stays fenced when its places are given back")
 
-	// It comes back, and is fenced anew when that fails.
+	// It comes back, and is fenced off again when that fails.
 	_, _, err := w.m.reserve(t.Context(), "default/a", w.id, w.job, false)
 	require.NoError(t, err)
 	delete(w.fences["default/a"], "m")
@@ -172,6 +172,17 @@ func TestSchedulersThatDoNotFence(t *testing.T) {
 			return true, nil, apierrors.NewNotFound(gangreservation.Resource.GroupResource(), "")
 		})
 		assert.Empty(t, w.leaves(t, evictedText))
+	})
+	t.Run("it is of before there were fences", func(t *testing.T) {
+		w := newMemberWorld(t)
+		drops := func(action clienttesting.Action) (bool, runtime.Object, error) {
+			r := action.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured) //nolint:forcetypeassert // what is created
+			unstructured.RemoveNestedField(r.Object, "spec", "fenced")
+			return false, nil, nil
+		}
+		w.m.client.Dynamic.(*fake.FakeDynamicClient).PrependReactor("create", "*", drops) //nolint:forcetypeassert // newHubWorld has made it
+		assert.Empty(t, w.leaves(t, evictedText))
+		assert.Nil(t, w.reservation(t), "it would keep a place for nobody")
 	})
 	t.Run("it cannot read the job", func(t *testing.T) {
 		w := newMemberWorld(t)

@@ -352,18 +352,19 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 	if fenced {
 		spec["fenced"], spec["seconds"] = true, int64(fencedFor/time.Second)
 	}
+	var written *unstructured.Unstructured
 	if epoch == 1 {
 		reservation := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": contract.GangReservationGroup + "/" + contract.GangReservationVersion, "kind": contract.GangReservationKind,
 			"metadata": map[string]any{"name": name, "namespace": namespace, "labels": map[string]any{contract.FleetLabel: fleet}},
 			"spec":     spec,
 		}}
-		_, err = client.Create(ctx, reservation, metav1.CreateOptions{FieldManager: contract.FleetSchedulerName})
+		written, err = client.Create(ctx, reservation, metav1.CreateOptions{FieldManager: contract.FleetSchedulerName})
 	} else {
 		var patch []byte
 		// What was asked for before it is told of is not asked for again by the same number, which would be answered already.
 		if patch, err = json.Marshal([]map[string]any{{"op": "test", "path": "/spec/epoch", "value": epoch - 1}, {"op": "replace", "path": "/spec", "value": spec}}); err == nil {
-			_, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
+			written, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
 		}
 	}
 	if apierrors.IsNotFound(err) && epoch == 1 && !missesNamespace(err) {
@@ -371,6 +372,9 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 	}
 	if err != nil {
 		return 0, true, fmt.Errorf("reserve the place of %s: %w", binding, err)
+	}
+	if kept, _, _ := unstructured.NestedBool(written.Object, "spec", "fenced"); fenced && !kept { // one of before would keep a place
+		return 0, false, m.unreserve(ctx, binding)
 	}
 	return epoch, true, nil
 }

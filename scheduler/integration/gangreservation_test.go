@@ -176,6 +176,32 @@ func TestGangReservationEnds(t *testing.T) {
 	s.awaitReservation("missed", 1, contract.PhaseExpired)
 }
 
+// What comes of a job that has left the cluster does not start, whichever scheduler leads, until the fence goes.
+func TestGangThatIsFencedOff(t *testing.T) {
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
+	scheduler := runScheduler(t, nil)
+	gang := topologyGang("gang", 2, 4)
+	s.reserve("gang", s.manifest(gang), 600)
+	s.awaitReservation("gang", 1, contract.PhaseReserved)
+	s.submit(gang)
+	s.awaitBound("gang")
+	patch := []byte(`{"spec": {"epoch": 2, "fenced": true}}`)
+	_, err := s.gangReservations().Patch(t.Context(), "gang", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	s.clear()
+	s.awaitReservation("gang", 2, contract.PhaseFenced)
+
+	s.submit(gang)
+	s.awaitReason("gang", "the job has left this cluster: its fleet lets nothing of it start here, by GangReservation "+s.namespace+"/gang")
+	scheduler.End(syscall.SIGKILL)
+	runScheduler(t, nil)
+	s.submit(topologyGang("other", 1, 8)) // comes later, and waits for nobody
+	s.awaitBound("other")
+	s.remove("other")
+	require.NoError(t, s.gangReservations().Delete(t.Context(), "gang", metav1.DeleteOptions{}))
+	s.awaitBound("gang")
+}
+
 // What cannot be promised is refused with its reason, and holds nothing.
 func TestGangReservationIsRefused(t *testing.T) {
 	s := newTestCluster(t, machine{count: 1, mode: "topology"})

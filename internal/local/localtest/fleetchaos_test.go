@@ -447,12 +447,35 @@ func TestFleetFailover(t *testing.T) {
 			from := runs("")
 			test.then(t, members[from])
 			runs(from)
-			w.mu.Lock()
-			assert.Empty(t, w.wrong)
-			w.mu.Unlock()
 			events, err := hub.Typed.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=WithdrawnFromCluster,involvedObject.kind=PyTorchJob,involvedObject.name=" + name})
 			require.NoError(t, err)
 			assert.Equal(t, test.tells, len(events.Items) > 0, "%v", events.Items)
+
+			// Karmada creates it late in the cluster that it has left, as it may by what it has read before.
+			late := create(t, members[from], gangOf(name, 1))[0]
+			eventually(t, "what comes late waits", func() error {
+				pods, err := members[from].Typed.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + name})
+				if err != nil {
+					return err
+				}
+				var said []string
+				for _, pod := range pods.Items {
+					for _, condition := range pod.Status.Conditions {
+						if pod.Spec.NodeName == "" && strings.Contains(condition.Message, "the job has left this cluster") {
+							said = append(said, pod.Name)
+						}
+					}
+				}
+				if len(said) != 3 {
+					return fmt.Errorf("%v of %d pods are told so", said, len(pods.Items))
+				}
+				return nil
+			})
+			assert.Contains(t, i.plugin("gangs"), "the job has left this cluster")
+			require.NoError(t, members[from].DeleteObject(t.Context(), late))
+			w.mu.Lock()
+			assert.Empty(t, w.wrong)
+			w.mu.Unlock()
 			require.NoError(t, hub.DeleteObject(t.Context(), job))
 		})
 	}

@@ -180,13 +180,13 @@ func TestChartOfAFleet(t *testing.T) {
 		fleet["enabled"] = true
 		return map[string]any{"scheduler": map[string]any{"enabled": false}, "nodeAgent": map[string]any{"enabled": false}, "fleet": fleet}
 	}
-	objects, failure := helm(t, contract.SystemNamespace, values(map[string]any{"image": "s", "server": "https://hub.example.com:5443", "logLevel": 2}))
+	objects, failure := helm(t, contract.SystemNamespace, values(map[string]any{"image": "s", "server": "https://hub.example.com:5443", "logLevel": 2, "port": 9000}))
 	require.Empty(t, failure)
 	onHub, err := scheduler.HubObjects()
 	require.NoError(t, err)
 	args := map[string][]string{
-		contract.FleetSchedulerName: {"fleet", "--kubeconfig=/config/kubeconfig", "--v=2"},
-		contract.FleetQueueName:     {"queue", "--fleet", "--kubeconfig=/config/kubeconfig", "--v=2"},
+		contract.FleetSchedulerName: {"fleet", "--kubeconfig=/config/kubeconfig", "--v=2", "--metrics-bind-address=[$(POD_IP)]:9000"},
+		contract.FleetQueueName:     {"queue", "--fleet", "--kubeconfig=/config/kubeconfig", "--v=2", "--metrics-bind-address=[$(POD_IP)]:9000"},
 	}
 	kubeconfigs, deployments := map[string]string{}, map[string]appsv1.Deployment{}
 	for _, object := range objects {
@@ -210,6 +210,11 @@ func TestChartOfAFleet(t *testing.T) {
 		assert.Equal(t, "https://hub.example.com:5443", config.Clusters["hub"].Server)
 		pod := deployments[name].Spec.Template.Spec
 		assert.Equal(t, args, pod.Containers[0].Args)
+		assert.EqualValues(t, 9000, pod.Containers[0].Ports[0].ContainerPort)
+		for _, probe := range []*corev1.Probe{pod.Containers[0].LivenessProbe, pod.Containers[0].ReadinessProbe} {
+			assert.Equal(t, "/healthz", probe.HTTPGet.Path)
+			assert.Equal(t, pod.Containers[0].Ports[0].Name, probe.HTTPGet.Port.String())
+		}
 		assert.False(t, *pod.AutomountServiceAccountToken)
 		mounted := map[string]string{}
 		for _, mount := range pod.Containers[0].VolumeMounts {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/exposition"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/leader"
 )
 
@@ -20,6 +21,7 @@ func Run(ctx context.Context, args []string) error {
 	kubeconfig := flags.String("kubeconfig", "", "path of a kubeconfig of the hub; by default the file in the environment variable KUBECONFIG, else the pod's service account")
 	elect := flags.Bool("leader-elect", true, "work only as long as this process holds the Lease "+contract.SystemNamespace+"/"+contract.FleetSchedulerName+" of the hub")
 	duration := flags.Duration("leader-elect-lease-duration", 15*time.Second, "how long the others wait after a leader was heard of last")
+	address := flags.String("metrics-bind-address", "", exposition.Usage)
 	level := flags.IntP("v", "v", 0, "verbosity of the log")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -42,14 +44,19 @@ func Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	work := func(ctx context.Context) error { return newController(ctx, hub).run(ctx) }
+	c := newController(ctx, hub)
+	if *address != "" {
+		if err := exposition.Serve(ctx, *address, c.healthy); err != nil {
+			return err
+		}
+	}
 	if !*elect {
-		return work(ctx)
+		return c.run(ctx)
 	}
 	identity, err := leader.Identity()
 	if err != nil {
 		return err
 	}
 	lease := leader.Lease{Namespace: contract.SystemNamespace, Name: contract.FleetSchedulerName, Identity: identity, Duration: *duration}
-	return leader.Run(ctx, config, lease, work)
+	return leader.Run(ctx, config, lease, c.run)
 }

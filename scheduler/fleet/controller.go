@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +58,9 @@ type controller struct {
 	id     string
 	events record.EventRecorder
 	work   workqueue.TypedRateLimitingInterface[string]
+	meters *meters
+	// busy is nil between decisions.
+	busy atomic.Pointer[looking]
 
 	mu       sync.Mutex
 	bindings map[string]*binding
@@ -85,7 +89,7 @@ type controller struct {
 func newController(ctx context.Context, hub *kube.Client) *controller {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: hub.Typed.CoreV1().Events("")})
-	return &controller{
+	c := &controller{
 		hub:      hub,
 		events:   broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.FleetSchedulerName}),
 		work:     workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute)),
@@ -93,11 +97,14 @@ func newController(ctx context.Context, hub *kube.Client) *controller {
 		watched: map[string]watchedJob{}, left: map[string]map[string]bool{}, fences: map[string]map[string]request{},
 		asked: map[string]request{}, refusals: map[string]map[string]refusal{}, told: map[string]time.Time{},
 	}
+	c.meters = newMeters(c)
+	return c
 }
 
 // run works until ctx ends.
 func (c *controller) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, c.work.ShutDown)()
+	c.meters.register()
 	system, err := c.hub.Typed.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read which hub it is: %w", err)
@@ -122,7 +129,9 @@ func (c *controller) run(ctx context.Context) error {
 		if stopped {
 			return nil
 		}
+		c.busy.Store(&looking{key, time.Now()})
 		err := c.reconcile(ctx, key)
+		c.busy.Store(nil)
 		switch {
 		case err == nil:
 			c.work.Forget(key)
@@ -396,8 +405,10 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	c.mu.Lock()
 	c.waiting[b.key()] = true
 	c.mu.Unlock()
+	began := time.Now()
 	offers, reasons, unknown := c.offers(b, gangs)
 	best := clusterchoice.Best(offers)
+	c.meters.decided(began, best >= 0)
 	if best < 0 && unknown {
 		c.work.AddAfter(b.key(), quiet)
 		return nil // the jobs that wait are tried again once it is known, and are told when that takes long
@@ -466,6 +477,7 @@ func (c *controller) send(ctx context.Context, b *binding, object *unstructured.
 		}
 		return err
 	}
+	c.meters.sent.WithLabelValues(chosen.name).Inc()
 	c.mu.Lock()
 	delete(c.waiting, b.key())
 	delete(c.refusals, b.key())

@@ -154,6 +154,7 @@ func (c *controller) evict(ctx context.Context, b *binding, object *unstructured
 	delete(c.watched, b.key())
 	c.mu.Unlock()
 	c.yield(ctx, b.key())
+	c.meters.withdrawn.WithLabelValues(from).Inc()
 	c.tell(b, object, corev1.EventTypeWarning, eventWithdrawn, why)
 	return nil
 }

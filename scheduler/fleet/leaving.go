@@ -213,6 +213,7 @@ func (c *controller) withdraw(ctx context.Context, b *binding, object *unstructu
 		return fmt.Errorf("take %s %s/%s out of cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, from, err)
 	}
 	c.wrote(written)
+	c.meters.withdrawn.WithLabelValues(from).Inc()
 	c.tell(b, object, corev1.EventTypeWarning, eventWithdrawn, fmt.Sprintf("cluster %s is removed from the fleet: the job goes to another one", from))
 	return nil
 }

@@ -166,9 +166,11 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 	case answered && reservation.Status.Phase == contract.PhaseReserved && time.Since(asked.last) >= lease: // it lapses, whatever was shown last
 		return true, c.ask(ctx, b, object, m, pods)
 	case answered && reservation.Status.Phase == contract.PhaseReserved:
+		c.meters.answers.WithLabelValues(m.name, answerReserved).Inc()
 		m.hold(b.key(), gangs) // again, where it was not sent the last time; the member is right about its place
 		return true, c.send(ctx, b, object, m, pods)
 	case answered && reservation.Status.Phase == contract.PhaseRefused:
+		c.meters.answers.WithLabelValues(m.name, answerRefused).Inc()
 		c.put(b.key(), m, "its scheduler refuses the place: "+reservation.Status.Message)
 	case answered && reservation.Status.Phase == contract.PhaseExpired:
 		c.put(b.key(), m, "it kept the place, and the time was over before the job was sent")
@@ -178,6 +180,7 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 		c.work.AddAfter(b.key(), answerWithin-time.Since(asked.last)) // who was to come back sooner than that is here, in the place of both
 		return true, nil
 	default:
+		c.meters.answers.WithLabelValues(m.name, answerNone).Inc()
 		c.put(b.key(), m, "its scheduler does not answer")
 		return true, m.unreserve(ctx, b.key())
 	}

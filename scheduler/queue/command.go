@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/exposition"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/leader"
 )
 
@@ -40,7 +41,7 @@ func Run(ctx context.Context, args []string) error {
 	flags.DurationVar(&c.timing.ready, "pods-ready-timeout", 10*time.Minute, "how long the pods of a job that was released may take to run before the job goes back; 0 for any time")
 	flags.DurationVar(&c.timing.backoff, "requeue-backoff", time.Minute, "how long a job that went back is off the first time; doubles each time")
 	flags.DurationVar(&c.timing.longest, "requeue-backoff-max", time.Hour, "how long it is off at most")
-	flags.StringVar(&c.metrics, "metrics-bind-address", "", "address, such as :8080, on which /metrics and /healthz are served by HTTP; none by default")
+	flags.StringVar(&c.metrics, "metrics-bind-address", "", exposition.Usage)
 	flags.BoolVar(&c.fleet, "fleet", false, "the cluster is the hub of a fleet: jobs are held by their ResourceBindings, and released ones wait for a cluster for any time")
 	level := flags.IntP("v", "v", 0, "verbosity of the log")
 	if err := flags.Parse(args); err != nil {
@@ -93,7 +94,7 @@ func (c command) run(ctx context.Context, config *rest.Config) error {
 		return fmt.Errorf("set up the client: %w", err)
 	}
 	if c.metrics != "" {
-		if err := serve(ctx, c.metrics); err != nil {
+		if err := exposition.Serve(ctx, c.metrics, func() error { return nil }); err != nil {
 			return err
 		}
 	}

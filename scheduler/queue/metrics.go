@@ -1,16 +1,8 @@
 package queue
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
-	"net/http"
-	"time"
-
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -56,26 +48,4 @@ func (m *meters) observe(counts map[string]contract.QueueStatus) {
 		m.active.WithLabelValues(path).Set(float64(status.Active))
 		m.paths[path] = true
 	}
-}
-
-// serve answers /metrics and /healthz on an address until ctx ends.
-func serve(ctx context.Context, address string) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", legacyregistry.Handler())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	go func() {
-		<-ctx.Done()
-		_ = server.Close() // the process ends
-	}()
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "Metrics are not served any more")
-		}
-	}()
-	return nil
 }

@@ -61,6 +61,9 @@ func (s *state) boundJob(object *unstructured.Unstructured, content *fleet.Bindi
 	j.created, j.sequence = described.created, described.sequence // bindings are made in any order
 	j.needs, j.declined = described.needs, described.declined
 	j.started, j.finished = described.started, described.finished
+	if j.finished == contract.UnitFailed { // in a cluster that it has left, where the one in which it is does not say so
+		j.finished = ""
+	}
 	if told := content.ToldBy(content.Cluster()); told != nil && told.Status != nil {
 		there := &unstructured.Unstructured{Object: map[string]any{}}
 		for field, value := range described.object.Object {

@@ -131,3 +131,53 @@ func TestABindingThatIsHeldAgain(t *testing.T) {
 		assert.Empty(t, p.suspend, phase)
 	}
 }
+
+// A job that has failed in a cluster, and goes to another one, counts all the time: the hub shows the failure until the other one tells something.
+func TestAJobThatGoesToAnotherCluster(t *testing.T) {
+	const let = "suspension: {scheduling: false}"
+	const failed = `{clusterName: m, status: {conditions: [{type: Failed, status: "True"}]}}`
+	s := world(t)
+	for i, name := range []string{"a", "b"} {
+		o, err := toObject(object(name, func(j *batchv1.Job) {
+			released(j)
+			j.ResourceVersion = fmt.Sprint(6 + i)
+			if name == "a" {
+				j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
+			}
+		}))
+		require.NoError(t, err)
+		require.NoError(t, s.describeBound(kinds()[2], o, 0))
+		u := &contract.QueueUnit{Spec: contract.QueueUnitSpec{ConsumerRef: corev1.ObjectReference{UID: types.UID("binding-" + name)}}}
+		if u.Status = (contract.QueueUnitStatus{Phase: contract.UnitEnqueued}); name == "a" {
+			u.Status = contract.QueueUnitStatus{Phase: contract.UnitFailed, Attempts: 1}
+		}
+		unit, err := toObject(u)
+		require.NoError(t, err)
+		unit.SetNamespace("team")
+		unit.SetName(name)
+		unit.SetUID(types.UID("unit-" + name))
+		unit.SetResourceVersion(fmt.Sprint(10 + i))
+		require.NoError(t, s.setUnit(unit))
+	}
+	require.NoError(t, s.setBinding(bindingTo(t, "b", 20, "suspension: {scheduling: true}", "")))
+	for i, test := range []struct {
+		spec, status string
+		starts       bool
+	}{
+		{let + ", clusters: [{name: m}]", "aggregatedStatus: [" + failed + "]", true},
+		{let, "aggregatedStatus: [" + failed + "]", false},
+		{let, "", false},
+		{let + ", clusters: [{name: d}]", "aggregatedStatus: [" + failed + "]", false},
+		{let + ", clusters: [{name: d}]", "aggregatedStatus: [" + failed + ", {clusterName: d, status: {active: 1}}]", false},
+		{let + ", clusters: [{name: d}]", `aggregatedStatus: [{clusterName: d, status: {conditions: [{type: Complete, status: "True"}]}}]`, true},
+	} {
+		require.NoError(t, s.setBinding(bindingTo(t, "a", 30+i, test.spec, test.status)))
+		p := s.plan(timing{}, now, nil)
+		assert.Equal(t, test.starts, len(p.start) == 1, "%d: max-jobs is 1", i)
+		for _, e := range p.describe {
+			if e.job.name == "a-job" && !test.starts {
+				assert.Equal(t, contract.UnitDequeued, e.status.Phase, i)
+			}
+		}
+	}
+}

@@ -43,10 +43,14 @@ func (p *reconciler) reconcile(j *job, u *unit) {
 	case !j.suspended && (j.asked || u.Status.Phase == contract.UnitBackoff && !j.sent()):
 		p.out.suspend = append(p.out.suspend, j)
 		p.charge(e)
-	case !j.suspended: // someone resumed it
+	case !j.suspended: // someone resumed it, or a job of a fleet has failed and goes on in another cluster
 		e.status.Attempts++
 		e.status.LastAllocateTime = p.time(p.now)
-		p.enter(e, contract.UnitDequeued, "resumed by hand")
+		by := "resumed by hand"
+		if u.Status.Phase == contract.UnitFailed {
+			by = "has failed in its cluster, and goes on in another one"
+		}
+		p.enter(e, contract.UnitDequeued, by)
 		p.charge(e)
 	case u.Status.Phase == contract.UnitBackoff && p.now.Before(requeuesAt(u)):
 		p.wake(requeuesAt(u))

@@ -5,11 +5,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -104,6 +106,24 @@ func onFleet(t *testing.T) (hub *kube.Client, cli *acctest.CLI) {
 	return hub, acctest.NewCLI(t, binary)
 }
 
+// hideMember takes away what the hub needs to reach a member cluster, until restore is called.
+func hideMember(t *testing.T, hub *kube.Client, name string) (restore func()) {
+	t.Helper()
+	cluster, err := hub.Get(t.Context(), schema.GroupVersionKind{Group: contract.KarmadaClusterGroup, Version: contract.KarmadaClusterVersion, Kind: "Cluster"}, "", name)
+	require.NoError(t, err)
+	ref, _, err := unstructured.NestedStringMap(cluster.Object, "spec", "secretRef")
+	require.NoError(t, err)
+	secrets := hub.Typed.CoreV1().Secrets(ref["namespace"])
+	secret, err := secrets.Get(t.Context(), ref["name"], metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, secrets.Delete(t.Context(), secret.Name, metav1.DeleteOptions{}))
+	return func() {
+		secret.ResourceVersion, secret.UID = "", ""
+		_, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+}
+
 // A plan of a fleet from nothing names the cluster and the GPUs of each gang, and so it comes; what does not fit, or cannot be, fails
 // at plan.
 func TestJobsOfAFleet(t *testing.T) {
@@ -171,8 +191,19 @@ output "where" {
 	require.NoError(t, err)
 	refuses(`Job default/a has a place in no cluster of the fleet: member-1: `, alone, ofFleet("a", 2, ""))
 
+	// A cluster that cannot be asked keeps nobody from deleting its jobs.
+	restore := hideMember(t, hub, "member-2")
+	said := cli.Must(t, "destroy", "-auto-approve", "-target=gpuplan_training_job.b")
+	assert.Contains(t, said, "Job may run still")
+	restore()
+	two := member(t, "member-2")
+	require.Eventually(t, func() bool {
+		list, err := two.List(t.Context(), pyTorchJob, "", "")
+		return err == nil && len(list) == 0
+	}, time.Minute, time.Second, "the hub deletes it there")
+
 	cli.Must(t, "destroy", "-auto-approve")
-	for name, client := range map[string]*kube.Client{"hub": hub, "member-1": one, "member-2": member(t, "member-2")} {
+	for name, client := range map[string]*kube.Client{"hub": hub, "member-1": one, "member-2": two} {
 		list, err := client.List(t.Context(), pyTorchJob, "", "")
 		require.NoError(t, err)
 		assert.Empty(t, list, name)

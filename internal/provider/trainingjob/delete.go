@@ -2,6 +2,7 @@ package trainingjob
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	batchv1 "k8s.io/api/batch/v1"
@@ -12,6 +13,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
 // remove deletes the job and waits until its pods are gone, because they hold the
@@ -47,14 +49,19 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 	}
 	at := site{}
 	if m.ofFleet() && live != nil {
-		if at, err = r.siteOf(ctx, m, live); err != nil {
+		if at, err = r.siteOf(ctx, m, live); err != nil && at.cluster == "" {
 			return nil, err
+		}
+		if err != nil { // the hub deletes it there all the same, and a cluster that is lost would keep it for ever
+			diags.AddWarning("Job may run still", fmt.Sprintf("%s Job %s is deleted on the hub, which deletes it in cluster %s as soon as it reaches that. Until then nobody knows whether its pods have gone, and their GPUs are free.",
+				session.Sentence(err), spec.ID(), at.cluster))
+			at = site{}
 		}
 	}
 	if err := r.discard(ctx, client, spec, live); err != nil {
-		return nil, err
+		return diags, err
 	}
-	return nil, at.emptied(ctx, spec)
+	return diags, at.emptied(ctx, spec)
 }
 
 // discard deletes a job, of which live is the object, and makes what it held seen as free by those that

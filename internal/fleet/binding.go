@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -126,6 +127,18 @@ func (b *Binding) ToldBy(cluster string) *Told {
 		}
 	}
 	return nil
+}
+
+// Shown is the object with the status that it has in its cluster, nil where that tells none yet. What the hub shows may be what another
+// cluster said before, and of kinds of which Karmada knows nothing it is nothing at all.
+func (b *Binding) Shown(object *unstructured.Unstructured) *unstructured.Unstructured {
+	told := b.ToldBy(b.Cluster())
+	if told == nil || told.Status == nil {
+		return nil
+	}
+	there := maps.Clone(object.Object)
+	there["status"] = told.Status
+	return &unstructured.Unstructured{Object: there}
 }
 
 // Scheduled is what the scheduler of the fleet says of the object, nil for nothing.

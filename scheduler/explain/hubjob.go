@@ -70,7 +70,11 @@ func ListHubJobs(ctx context.Context, hub *kube.Client) (all []HubJob, unread []
 		for _, job := range jobs {
 			j := HubJob{heldJob: heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), object: &job}, unlisted: queued.unlisted}
 			j.binding = bindings[bindingKey(job.GroupVersionKind(), j.namespace, j.name)]
-			if status, err := trainingjob.StatusOf(&job); err == nil && status.Finished() {
+			shown := &job
+			if j.binding != nil {
+				shown = cmp.Or(j.binding.Shown(&job), shown)
+			}
+			if status, err := trainingjob.StatusOf(shown); err == nil && status.Finished() {
 				continue
 			}
 			j.pods, _ = trainingjob.Expected(&job)
@@ -115,6 +119,8 @@ func (j HubJob) Answer() Answer {
 		a.State, a.Rejections = Incomplete, []string{"no policy of the hub sends it to a cluster"}
 	case j.held() && j.unlisted:
 		a.State, a.Rejections = Queued, []string{"where it is in line could not be looked at: you may not list queueunits on the hub"}
+	case j.held() && j.unit == nil && len(j.pods) == 0:
+		a.State, a.Rejections = Suspended, []string{"its policy holds it for a queue, which cannot tell what its pods are"}
 	case j.held() && j.unit == nil:
 		a.State, a.Rejections = Suspended, []string{"its policy holds it for a queue, and it is in none: give a leaf of the hub's quota tree its namespace"}
 	case j.held():

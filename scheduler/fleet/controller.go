@@ -285,6 +285,8 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 		return nil // it is told when the queue lets the job go
 	case err != nil:
 		return c.refuse(ctx, b, object, reasonUnreadable, fmt.Sprintf("what the job runs cannot be read: %s", err))
+	case len(pods) == 0 && b.kind().Kind == contract.TrainJobKind:
+		return c.refuse(ctx, b, object, reasonUnreadable, "a TrainJob has its pods in a TrainingRuntime, which the hub does not have: make it a JobSet")
 	}
 	return c.place(ctx, b, object, pods)
 }
@@ -314,13 +316,8 @@ func ended(object *unstructured.Unstructured) bool {
 // endedThere reports whether a job has finished in the cluster where it is, as that tells; told is false where it tells nothing yet. The
 // object on the hub says of a job that has failed in another cluster what it said there, until this one tells something.
 func (b *binding) endedThere(object *unstructured.Unstructured) (finished, told bool) {
-	said := b.ToldBy(b.Cluster())
-	if said == nil || said.Status == nil {
-		return false, false
-	}
-	there := maps.Clone(object.Object)
-	there["status"] = said.Status
-	return ended(&unstructured.Unstructured{Object: there}), true
+	there := b.Shown(object)
+	return there != nil && ended(there), there != nil
 }
 
 // stays reports whether a job has finished, so that it does not leave its cluster when that is removed.

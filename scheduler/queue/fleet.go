@@ -64,12 +64,7 @@ func (s *state) boundJob(object *unstructured.Unstructured, content *fleet.Bindi
 	if j.finished == contract.UnitFailed { // in a cluster that it has left, where the one in which it is does not say so
 		j.finished = ""
 	}
-	if told := content.ToldBy(content.Cluster()); told != nil && told.Status != nil {
-		there := &unstructured.Unstructured{Object: map[string]any{}}
-		for field, value := range described.object.Object {
-			there.Object[field] = value
-		}
-		there.Object["status"] = told.Status
+	if there := content.Shown(described.object); there != nil {
 		if status, err := trainingjob.StatusOf(there); err == nil {
 			j.course(status)
 			if status.Phase == trainingjob.Running || j.finished != "" {

@@ -145,6 +145,9 @@ func (c *checks) gang(s spec) {
 		c.refuse(path.Root("failover").AtName("application").AtName("purge_mode"),
 			"%s lets a gang (%s) that moves to another cluster run in both: write %q, or %q by its older name, with which it is deleted first", mode, by, directly, immediately)
 	}
+	if s.PreserveResourcesOnDeletion && s.Failover != nil {
+		c.refuse(path.Root("preserve_resources_on_deletion"), "what it leaves of a gang (%s) in the cluster from which that moves runs on there: leave it out, or failover", by)
+	}
 	if p := s.Placement; p != nil && p.ReplicaScheduling != nil && p.ReplicaScheduling.ReplicaSchedulingType == duplicated {
 		c.refuse(path.Root("placement").AtName("replica_scheduling").AtName("replica_scheduling_type"),
 			"%q sends the whole job to every cluster, and %s sends it to one: write %q", duplicated, by, divided)

@@ -40,6 +40,7 @@ func TestBadInput(t *testing.T) {
 		"by its older name":         {gang(`, purge_mode = "Graciously"`), `Graciously lets a gang (placement.replica_scheduling.custom_scheduling_type = "Gang") that moves to another cluster run in both: write "Directly"`},
 		"by default":                {gang(""), "failover.application.purge_mode: Gracefully, the default, lets a gang"},
 		"by its scheduler":          {failover(`decision_conditions = {}`) + "\n  scheduler_name = \"gpuplan-fleet-scheduler\"", `Gracefully, the default, lets a gang (scheduler_name = "gpuplan-fleet-scheduler") that moves`},
+		"left behind":               {gang(`, purge_mode = "Directly"`) + "\n  preserve_resources_on_deletion = true", "preserve_resources_on_deletion: what it leaves of a gang (placement.replica_scheduling.custom_scheduling_type = \"Gang\")"},
 		"never deleted":             {gang(`, purge_mode = "Never"`), "failover.application.purge_mode: Never lets a gang"},
 		"a gang in every cluster":   {placement(`replica_scheduling = { replica_scheduling_type = "Duplicated", custom_scheduling_type = "Gang" }`), `placement.replica_scheduling.replica_scheduling_type: "Duplicated" sends the whole job to every cluster`},
 		"no type of gang":           {placement(`replica_scheduling = { custom_scheduling_type = "Mob" }`), `custom_scheduling_type value must be one of: ["Gang"]`},

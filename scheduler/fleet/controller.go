@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -217,8 +219,12 @@ func (c *controller) setCluster(ctx context.Context, object *unstructured.Unstru
 		c.clusters[object.GetName()] = &contract.FleetCluster{ObjectMeta: metav1.ObjectMeta{Name: object.GetName()}}
 		return
 	}
+	before := c.clusters[cluster.Name]
 	c.clusters[cluster.Name] = cluster
 	c.work.Add(memberPrefix + cluster.Name)
+	if before == nil || !reflect.DeepEqual(counting(before), counting(cluster)) {
+		c.work.Add(changePrefix + cluster.Name)
+	}
 	if cluster.DeletionTimestamp == nil {
 		return
 	}
@@ -227,6 +233,14 @@ func (c *controller) setCluster(ctx context.Context, object *unstructured.Unstru
 			c.work.Add(key)
 		}
 	}
+}
+
+// counting is what of a cluster decides which jobs may go there. Sums over its nodes, which change all the time, are none of it.
+func counting(cluster *contract.FleetCluster) contract.FleetCluster {
+	of := *cluster
+	of.ObjectMeta = metav1.ObjectMeta{Labels: cluster.Labels, DeletionTimestamp: cluster.DeletionTimestamp}
+	of.Status.NodeSummary, of.Status.ResourceSummary = nil, nil
+	return of
 }
 
 func (c *controller) removeCluster(object *unstructured.Unstructured) {
@@ -518,7 +532,6 @@ func (c *controller) connect(ctx context.Context, name string) error {
 		return fmt.Errorf("member cluster %s: %w", name, err)
 	}
 	if m != nil && m.access == access {
-		c.changed(name)
 		return nil
 	}
 	c.forget(name, m)
@@ -564,9 +577,15 @@ func (c *controller) changed(name string) {
 	c.retry()
 }
 
-// retry has jobs tried again that wait; mu must be held.
+// retry has jobs tried again that wait, in the order in which they came; mu must be held.
 func (c *controller) retry() {
-	for key := range c.waiting {
+	came := func(key string) time.Time {
+		if b := c.bindings[key]; b != nil {
+			return b.CreationTimestamp.Time
+		}
+		return time.Time{}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(c.waiting), func(a, b string) int { return cmp.Or(came(a).Compare(came(b)), natural.Compare(a, b)) }) {
 		c.work.AddAfter(key, again)
 	}
 }

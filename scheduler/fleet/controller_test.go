@@ -155,3 +155,44 @@ func TestAClusterThatCannotBeRead(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotEmpty(t, w.leaves(t.Context(), b, object(t, jobText), newToCome(gang(t, "a", 2, 1))))
 }
+
+// Sums over the nodes of a cluster, which its hub writes all the time, have no job tried again.
+func TestWhatCountsOfACluster(t *testing.T) {
+	w := newHubWorld(t, "{}")
+	w.drain()
+	changed := func(text string) bool {
+		t.Helper()
+		w.setCluster(t.Context(), object(t, text))
+		defer w.drain()
+		return w.work.Len() > 1 // beside how it is reached
+	}
+	const sums = `, nodeSummary: {totalNum: 7}, resourceSummary: {allocated: {cpu: "3"}}}}`
+	assert.False(t, changed(clusterText))
+	assert.False(t, changed(strings.TrimSuffix(clusterText, "}}")+sums))
+	for old, now := range map[string]string{
+		"metadata: {name: m}": "metadata: {name: m, labels: {tier: gpu}}", `status: "True"`: `status: "False"`, "kind: PyTorchJob": "kind: MPIJob", "status: {cond": "spec: {taints: [{key: a, effect: NoSchedule}]}, status: {cond",
+	} {
+		assert.True(t, changed(strings.Replace(clusterText, old, now, 1)), now)
+		assert.True(t, changed(clusterText))
+	}
+}
+
+// Jobs that wait are tried again in the order in which they came.
+func TestTheOrderOfJobsThatWait(t *testing.T) {
+	w := newHubWorld(t, "{}")
+	for name, at := range map[string]string{"b": "2026-01-01T00:00:02Z", "c": "2026-01-01T00:00:01Z", "a10": "2026-01-01T00:00:03Z", "a9": "2026-01-01T00:00:03Z"} {
+		w.setBinding(t.Context(), object(t, strings.Replace(bindingText("placement: {}"), "name: a,", "name: "+name+", creationTimestamp: \""+at+"\",", 1)))
+		w.waiting["default/"+name] = true
+	}
+	w.drain()
+	w.mu.Lock()
+	w.retry()
+	w.mu.Unlock()
+	var order []string
+	for range 4 {
+		key, _ := w.work.Get()
+		order = append(order, key)
+		w.work.Done(key)
+	}
+	assert.Equal(t, []string{"default/c", "default/b", "default/a9", "default/a10"}, order)
+}

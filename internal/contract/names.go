@@ -238,6 +238,9 @@ const (
 	FleetQueueName = "gpuplan-fleet-queue"
 	// AppliedPlacementAnnotation on a binding is the placement, as JSON, by which its clusters were chosen.
 	AppliedPlacementAnnotation = "policy.karmada.io/applied-placement"
+	// KarmadaSkipsNamespaceLabel on a namespace of the hub, "true", keeps Karmada from making it in member clusters, and from deleting it
+	// there with all that is in it.
+	KarmadaSkipsNamespaceLabel = "namespace.karmada.io/skip-auto-propagation"
 	// SentAnnotation on a binding is the cluster to which its job was sent last. It may run there until the cluster has shown that it does
 	// not: Karmada itself forgets where it was, also while the cluster cannot be asked.
 	SentAnnotation = "gpuplan.dev/sent-to"

@@ -70,12 +70,20 @@ func Objects(o Options) ([]*unstructured.Unstructured, error) {
 
 // HubObjects returns what the scheduler of a fleet and the queue of its hub need on the hub, in the order in which it can be applied:
 // namespaces, CRDs, accounts, rights, tokens, the admission policy of quota trees. The namespace must exist in which Karmada keeps how it
-// reaches member clusters ([contract.ClusterSecretsNamespace]).
+// reaches member clusters ([contract.ClusterSecretsNamespace]). Ours is kept from these, where it is the scheduler's own.
 func HubObjects() ([]*unstructured.Unstructured, error) {
-	return hub.Objects(charts.Values{
+	objects, err := hub.Objects(charts.Values{
 		"scheduler": {"enabled": false},
 		"hub":       {"enabled": true, "clusterSecretsNamespace": contract.ClusterSecretsNamespace},
 	})
+	for _, o := range objects {
+		if o.GetKind() == "Namespace" && o.GetName() == contract.SystemNamespace {
+			labels := o.GetLabels()
+			labels[contract.KarmadaSkipsNamespaceLabel] = "true"
+			o.SetLabels(labels)
+		}
+	}
+	return objects, err
 }
 
 var hub = charts.Program{

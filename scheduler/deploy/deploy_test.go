@@ -276,6 +276,10 @@ func TestRightsOnAHub(t *testing.T) {
 	objs, err := HubObjects()
 	require.NoError(t, err)
 	assert.Equal(t, grantedOnHub, rightsIn(t, objs))
+	at := slices.IndexFunc(objs, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Namespace" && o.GetName() == contract.SystemNamespace
+	})
+	assert.Equal(t, "true", objs[at].GetLabels()[contract.KarmadaSkipsNamespaceLabel], "Karmada deletes no scheduler of a member with it")
 	assert.ElementsMatch(t, []string{
 		"ClusterRoleBinding gpuplan-fleet-scheduler: ClusterRole gpuplan-fleet-scheduler",
 		"RoleBinding gpuplan-system/gpuplan-fleet-scheduler: Role gpuplan-fleet-scheduler",

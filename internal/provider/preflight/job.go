@@ -66,6 +66,18 @@ func Job(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim s
 	return c.Answer
 }
 
+// OnHub checks what it takes to create a job on the hub of a fleet, which keeps the object alone: its pods are in a member cluster.
+func OnHub(ctx context.Context, hub *kube.Client, spec job.Spec) []Finding {
+	c := &check{Client: hub, ctx: ctx, spec: spec, onHub: true}
+	if c.findings = lacking(ctx, hub, onJobs(spec, "get", "list", "watch", "create", "patch", "delete")); !c.served() {
+		return c.findings
+	}
+	if _, err := c.Typed.CoreV1().Namespaces().Get(ctx, spec.Namespace, metav1.GetOptions{}); !c.absent(err, "namespace", "Namespace", spec.Namespace) {
+		c.job()
+	}
+	return c.findings
+}
+
 // Resume checks what it takes that the pods of a job which exists start.
 func Resume(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string, classOf ClassOf) Answer {
 	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim, classOf: classOf}
@@ -180,6 +192,8 @@ type check struct {
 	spec         job.Spec
 	unknownClaim string
 	classOf      ClassOf
+	// onHub means that the job's pods are in another cluster.
+	onHub bool
 
 	Answer
 	// missing are those of the findings that say that something is absent, or about to be.
@@ -229,6 +243,9 @@ func (c *check) served() bool {
 		c.add("framework", "The job's kind is served in another version",
 			"The cluster serves %s in version %s of %s, and this provider writes %s: install %s instead of what is there.",
 			kind.Kind, version, kind.Group, kind.Version, c.spec.Framework.Runner())
+	case c.onHub:
+		c.findings = append(c.findings, Finding{Warning: true, Attribute: "framework", Summary: "The job's kind is not served", Detail: fmt.Sprintf(
+			"The hub serves no %s now, without which job %s cannot be created: it needs the CRD of that kind, as its member clusters have it, and no operator.", kind.Kind, c.spec.ID())})
 	default:
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: "framework", Summary: "The job's kind is not served", Detail: fmt.Sprintf(
 			"The cluster serves no %s now. Job %s needs %s; when this configuration installs it, name that resource in depends_on of the job.",
@@ -410,7 +427,7 @@ func (c *check) job() {
 		whole = runtime != nil
 	}
 	stored := create(bare)
-	if stored == nil || !whole {
+	if stored == nil || !whole || c.onHub {
 		return
 	}
 	c.refused(itself, "create the Jobs of "+obj.GetKind()+" "+c.spec.ID(), Jobs(c.ctx, c.Client, c.spec))

@@ -612,3 +612,25 @@ resource "gpuplan_training_job" "j" {
 		{Config: config("4"), PlanOnly: true, ExpectNonEmptyPlan: true},
 	}})
 }
+
+// The hub of a fleet keeps the object of a job, and is asked about that alone.
+func TestJobOnAHub(t *testing.T) {
+	server := kubetest.Start(t)
+	hub, err := kube.New(server.Config())
+	require.NoError(t, err)
+	spec := plain()
+	spec.PriorityClass, spec.ServiceAccount = "high", "trainer" // which its member clusters have
+	on := func() []string { return said(preflight.OnHub(t.Context(), hub, spec)) }
+	assert.Equal(t, []string{"warning framework: The job's kind is not served: The hub serves no PyTorchJob now, without which job preflight/j cannot be created: it needs the CRD of that kind, as its member clusters have it, and no operator."}, on())
+	put := func(object map[string]any) { server.Put(&unstructured.Unstructured{Object: object}) }
+	put(map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "pytorchjobs.kubeflow.org"}, "spec": map[string]any{
+		"group": contract.KubeflowGroup, "scope": "Namespaced", "names": map[string]any{"kind": contract.PyTorchJobKind, "plural": "pytorchjobs"},
+		"versions": []any{map[string]any{"name": contract.KubeflowVersion, "served": true, "storage": true}},
+	}})
+	hub, err = kube.New(server.Config())
+	require.NoError(t, err)
+	require.Len(t, on(), 1)
+	assert.Contains(t, on()[0], "warning namespace: Namespace does not exist")
+	put(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}})
+	assert.Empty(t, on())
+}

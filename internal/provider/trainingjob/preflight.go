@@ -119,18 +119,26 @@ type question struct {
 	answer preflight.Answer
 	// asked is false when nobody could ask; forArena means that the cluster serves what arena knows.
 	asked, forArena bool
+	// onHub is what the hub of a fleet has answered.
+	onHub []preflight.Finding
 }
 
 // ask asks the cluster whether it would let the job be created and its pods start.
 func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
-	if m.ofFleet() {
-		return q // its pods start in another cluster
-	}
 	spec, unknown, specDiags := m.spec(ctx)
 	if specDiags.HasError() || len(unknown) > 0 {
 		return q
 	}
 	q.level = r.checker(m, spec).level
+	if m.ofFleet() { // its pods start in another cluster
+		if hub := r.asked(ctx, q.level); hub != nil {
+			spec.Owner = r.Session.Owner
+			if spec, _, err := inVersion(hub, sameUnknownImage(spec)); err == nil {
+				q.onHub = preflight.OnHub(ctx, hub, spec)
+			}
+		}
+		return q
+	}
 	if q.level == session.CheckOff {
 		q.answer.Admission = r.admissionAtPlan(ctx, spec, nil)
 		return q
@@ -193,8 +201,11 @@ func (r *trainingJob) admission(ctx context.Context, client *kube.Client, spec j
 
 // preflight says what the cluster has answered.
 func (r *trainingJob) preflight(ctx context.Context, m model, q question, on offer) (diags diag.Diagnostics) {
+	for _, f := range q.onHub {
+		diags.Append(session.Preflight(f, q.level))
+	}
 	if !q.asked {
-		return nil
+		return diags
 	}
 	spec, level := q.spec, q.level
 	for _, f := range slices.Concat(versionFindings(spec, q.forArena), r.schedulerFindings(ctx, spec), r.erdmaFindings(ctx, m, spec), r.podFindings(ctx, spec), r.gangAtPlan(ctx, spec), storedFindings(spec, q.answer.Stored), admissionFindings(spec, q.answer.Admission), r.claimFindings(ctx, spec, on), r.sharingFindings(ctx, spec, on), r.portFindings(ctx, spec, on)) {

@@ -264,6 +264,26 @@ func (r *trainingJob) policyOf(ctx context.Context, m model) (policy *fleetplan.
 	return policy, policy.Scheduler == contract.FleetSchedulerName, nil
 }
 
+// checkPolicy refuses another policy for a job that goes on, which it cannot have.
+func (r *trainingJob) checkPolicy(ctx context.Context, m, state model, spec job.Spec) (diags diag.Diagnostics) {
+	if !known.Set(m.Fleet) || !state.ofFleet() || r.Session.Ledger.Applying() {
+		return nil
+	}
+	wanted, _, diags := m.fleet(ctx)
+	before, _, more := state.fleet(ctx)
+	if diags.Append(more...); diags.HasError() || wanted.Policy.Equal(before.Policy) || wanted.Policy.IsUnknown() {
+		return diags
+	}
+	policy, _, err := r.policyOf(ctx, m)
+	if err == nil {
+		_, err = r.checker(m, spec).fleetJob(policy)
+	}
+	if err != nil && !errors.Is(err, fleetplan.ErrPolicyOpen) {
+		diags.AddAttributeError(path.Root("fleet").AtName("policy"), "Policy cannot be used", session.Sentence(err))
+	}
+	return diags
+}
+
 // placeInFleet is place for a job of a fleet, of which on is what its clusters offer.
 func (r *trainingJob) placeInFleet(ctx context.Context, m *model, after types.List, on offer) (diags diag.Diagnostics) {
 	m.PlannedCluster = types.StringUnknown()

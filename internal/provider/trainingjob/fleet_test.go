@@ -88,6 +88,15 @@ func TestPolicyThatIsUnknown(t *testing.T) {
 	cli.Must(t, "apply", "-auto-approve")
 }
 
+// A job that goes on is given no policy that the hub does not have.
+func TestAnotherPolicyOfAJob(t *testing.T) {
+	startHub(t)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, ofFleet(`policy = "p"`, ""))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Refuses(t, ofFleet(`policy = "q"`, ""), acctest.Saying("The hub has no policy default/q"))
+}
+
 // A job that leaves its fleet is another one, and the copy that a hub keeps in a member cluster is no job of that cluster.
 func TestJobThatLeavesItsFleet(t *testing.T) {
 	cloud := startHub(t)

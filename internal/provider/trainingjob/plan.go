@@ -153,6 +153,9 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		r.Session.ShowCluster(ctx)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
 	default:
+		if len(unknown) == 0 {
+			resp.Diagnostics.Append(r.checkPolicy(ctx, plan, state, wanted)...)
+		}
 		r.keepInFleet(ctx, state, wanted)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.KeepJob(old.ID()))...)
 	}

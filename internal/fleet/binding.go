@@ -100,6 +100,8 @@ type Told struct {
 	AppliedMessage string `json:"appliedMessage"`
 	// Status is the object's there, nil for none yet.
 	Status map[string]any `json:"status"`
+	// Health is Healthy, Unhealthy or Unknown; it is never Unhealthy of kinds of which Karmada cannot tell.
+	Health string `json:"health"`
 }
 
 // BindingOf reads a binding.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
 )
 
@@ -20,6 +21,7 @@ import (
 // https://github.com/karmada-io/karmada/blob/v1.17.1/pkg/apis/policy/v1alpha1/propagation_types.go, ApplicationFailoverBehavior
 const (
 	purgeDirectly, purgeImmediately = "Directly", "Immediately"
+	unhealthy                       = "Unhealthy"
 	reasonApplicationFailure        = "ApplicationFailure"
 	defaultToleration               = 300 * time.Second
 )
@@ -41,12 +43,25 @@ type watchedJob struct {
 	gangs   toCome
 	// since is when one was seen first to wait, zero while none does.
 	since time.Time
-	// refused means that the cluster does not take the job.
-	refused bool
+	// refused means that the cluster does not take the job, failed that it has failed there, which Karmada does not see.
+	refused, failed bool
 }
 
-// waits reports whether a gang of a job waits in a member cluster, or would if the cluster took the job.
-func (w watchedJob) waits(m *member) bool { return m.waits(w.gangs) || w.refused && !m.has(w.gangs) }
+// waits reports whether a gang of a job waits in a member cluster, or would if the cluster took the job, or had not failed there.
+func (w watchedJob) waits(m *member) bool {
+	return w.failed || m.waits(w.gangs) || w.refused && !m.has(w.gangs)
+}
+
+// failedUnseen reports whether the job has failed in its cluster, and is of a kind of which Karmada does not know that: it evicts those
+// that it finds unhealthy itself.
+func (b *binding) failedUnseen(object *unstructured.Unstructured) bool {
+	there := b.Shown(object)
+	if there == nil || b.ToldBy(b.Cluster()).Health == unhealthy {
+		return false
+	}
+	status, err := job.StatusOf(there)
+	return err == nil && status.Phase == job.Failed
+}
 
 // refusedBy reports whether Karmada could not make the job in a cluster. It says so, too, where it could not change it.
 func (b *binding) refusedBy(cluster string) bool {
@@ -72,7 +87,8 @@ func (m *member) waits(gangs toCome) bool {
 }
 
 // watchOver takes a gang out of its cluster that waits there for longer than its policy tolerates: its place was lost before its pods
-// came, or it has lost members and finds no place for others, or the cluster does not take its job. Karmada, which evicts jobs that have failed, takes a job that waits for well.
+// came, or it has lost members and finds no place for others, or the cluster does not take its job. Karmada, which evicts jobs that have
+// failed, takes a job that waits for well, and any of a kind that it does not know.
 // As long as no other cluster has a place it stays, since members of it may run.
 func (c *controller) watchOver(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, finished bool) error {
 	tolerated, wanted := b.toleration()
@@ -83,9 +99,9 @@ func (c *controller) watchOver(ctx context.Context, b *binding, object *unstruct
 	if seen.cluster != name || !shown {
 		seen = watchedJob{cluster: name}
 	}
-	seen.gangs, seen.refused = gangs, b.refusedBy(name)
+	seen.gangs, seen.refused, seen.failed = gangs, b.refusedBy(name), finished && b.failedUnseen(object)
 	switch {
-	case !wanted || finished:
+	case !wanted || finished && !seen.failed:
 		delete(c.watched, b.key())
 		c.mu.Unlock()
 		return nil
@@ -117,7 +133,10 @@ func (c *controller) watchOver(ctx context.Context, b *binding, object *unstruct
 		return nil
 	}
 	why := fmt.Sprintf("its gang has waited in cluster %s for %s", name, time.Since(seen.since).Round(time.Second))
-	if seen.refused && !m.has(gangs) {
+	switch {
+	case seen.failed:
+		why = fmt.Sprintf("it has failed in cluster %s, %s ago", name, time.Since(seen.since).Round(time.Second))
+	case seen.refused && !m.has(gangs):
 		why = fmt.Sprintf("cluster %s has not taken it for %s: %s", name, time.Since(seen.since).Round(time.Second), strings.TrimSuffix(b.ToldBy(name).AppliedMessage, "."))
 	}
 	return c.evict(ctx, b, object, fmt.Sprintf("%s; the policy tolerates that for %s: it goes to another one", why, tolerated))

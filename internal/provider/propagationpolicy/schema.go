@@ -89,7 +89,7 @@ func specAttributes() map[string]schema.Attribute {
 			abort, overwrite),
 		"preserve_resources_on_deletion": flag("Leaves objects in the member clusters when they are deleted on the hub. Default `false`."),
 		"scheduler_name":                 text("The scheduler that chooses clusters. Without it the hub decides: `default-scheduler`, or a scheduler of gangs that it has. Karmada's webhook refuses to change that of a policy: `terraform apply -replace` makes another one."),
-		"failover": object("What is done with jobs that fail, of kinds of which the hub knows when they have failed: by itself Karmada 1.17 knows that of PyTorchJobs and MPIJobs `v2beta1`. Nothing without it.", map[string]schema.Attribute{
+		"failover": object("What is done with jobs that fail. With `gpuplan-fleet-scheduler` those are jobs of all kinds, with another scheduler those of which the hub knows when they have failed: by itself Karmada 1.17 knows that of PyTorchJobs and MPIJobs `v2beta1`. Nothing without it.", map[string]schema.Attribute{
 			"application": object("Failure of a job, while its cluster is well.", map[string]schema.Attribute{
 				"decision_conditions": schema.SingleNestedAttribute{MarkdownDescription: "When it counts as failed.", Required: true, Attributes: map[string]schema.Attribute{
 					"toleration_seconds": number("How many seconds it may be unhealthy, and with `gpuplan-fleet-scheduler` also for how many its gang may wait in the cluster for places. Default 300.", 0),

@@ -289,6 +289,13 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	pods, err := job.Expected(object)
+	unreadable := ""
+	switch {
+	case err != nil:
+		unreadable = fmt.Sprintf("what the job runs cannot be read: %s", err)
+	case len(pods) == 0 && b.kind().Kind == contract.TrainJobKind:
+		unreadable = "a TrainJob has its pods in a TrainingRuntime, which the hub does not have: make it a JobSet"
+	}
 	switch {
 	case c.removed(b) && !b.stays(object):
 		return c.withdraw(ctx, b, object, newToCome(pods))
@@ -296,11 +303,12 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 		return c.keep(ctx, b, object, pods)
 	case b.Spec.Suspension.Scheduling:
 		c.yield(ctx, b.key())
+		if unreadable != "" { // nor can the queue
+			return c.refuse(ctx, b, object, reasonUnreadable, "its policy holds it for the queue of the hub, which cannot take it: "+unreadable)
+		}
 		return nil // it is told when the queue lets the job go
-	case err != nil:
-		return c.refuse(ctx, b, object, reasonUnreadable, fmt.Sprintf("what the job runs cannot be read: %s", err))
-	case len(pods) == 0 && b.kind().Kind == contract.TrainJobKind:
-		return c.refuse(ctx, b, object, reasonUnreadable, "a TrainJob has its pods in a TrainingRuntime, which the hub does not have: make it a JobSet")
+	case unreadable != "":
+		return c.refuse(ctx, b, object, reasonUnreadable, unreadable)
 	}
 	return c.place(ctx, b, object, pods)
 }

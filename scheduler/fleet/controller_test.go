@@ -196,3 +196,35 @@ func TestTheOrderOfJobsThatWait(t *testing.T) {
 	}
 	assert.Equal(t, []string{"default/c", "default/b", "default/a9", "default/a10"}, order)
 }
+
+// A job that nobody can read is told so while its policy holds it, too: the queue of the hub cannot take it either.
+func TestJobsThatCannotBeRead(t *testing.T) {
+	const trainJobs = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: trainjobs.trainer.kubeflow.org},
+  spec: {group: trainer.kubeflow.org, scope: Namespaced, names: {kind: TrainJob, plural: trainjobs}, versions: [{name: v1alpha1, served: true, storage: true}]}}`
+	for held, says := range map[string]string{
+		"":                                 "a TrainJob has its pods in a TrainingRuntime",
+		", suspension: {scheduling: true}": "its policy holds it for the queue of the hub, which cannot take it: a TrainJob has its pods in a TrainingRuntime",
+	} {
+		w := newHubWorld(t, "{}")
+		server := kubetest.Start(t)
+		server.Put(object(t, trainJobs))
+		server.Put(object(t, `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: a, namespace: default}, spec: {runtimeRef: {name: a}}}`))
+		b := object(t, strings.NewReplacer("kubeflow.org/v1,", "trainer.kubeflow.org/v1alpha1,", "kind: PyTorchJob", "kind: TrainJob").Replace(bindingText("placement: {}"+held)))
+		server.Put(object(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: resourcebindings.work.karmada.io},
+  spec: {group: work.karmada.io, scope: Namespaced, names: {kind: ResourceBinding, plural: resourcebindings}, versions: [{name: v1alpha2, served: true, storage: true}]}}`))
+		b.SetResourceVersion("")
+		server.Put(b)
+		client, err := kube.New(server.Config())
+		require.NoError(t, err)
+		w.controller.hub = client
+		stored, err := client.Dynamic.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+		require.NoError(t, err)
+		w.setBinding(t.Context(), stored)
+		require.NoError(t, w.reconcile(t.Context(), "default/a"))
+		stored, err = client.Dynamic.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+		require.NoError(t, err)
+		told, err := bindingOf(stored)
+		require.NoError(t, err)
+		assert.True(t, strings.HasPrefix(told.said(), says), told.said())
+	}
+}

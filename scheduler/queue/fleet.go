@@ -59,7 +59,7 @@ func (s *state) boundJob(object *unstructured.Unstructured, content *fleet.Bindi
 		return j
 	}
 	j.created, j.sequence = described.created, described.sequence // bindings are made in any order
-	j.needs, j.declined = described.needs, described.declined
+	j.needs = described.needs                                     // what it declines itself, its policy asks for
 	j.started, j.finished = described.started, described.finished
 	if j.finished == contract.UnitFailed { // in a cluster that it has left, where the one in which it is does not say so
 		j.finished = ""

@@ -181,3 +181,18 @@ func TestAJobThatGoesToAnotherCluster(t *testing.T) {
 		}
 	}
 }
+
+// What a policy of the hub holds is queued, whatever the job itself says: nobody else lets it go.
+func TestJobsThatDeclineTheQueueOfAHub(t *testing.T) {
+	for name, decline := range map[string]func(*batchv1.Job){
+		"by annotation": annotated(contract.QueueAnnotation, "false"),
+		"to Kueue":      func(j *batchv1.Job) { j.Labels = map[string]string{contract.KueueQueueLabel: "q"} },
+	} {
+		s := world(t)
+		o, err := toObject(object("a", func(j *batchv1.Job) { released(j); decline(j); j.ResourceVersion = "6" }))
+		require.NoError(t, err)
+		require.NoError(t, s.describeBound(kinds()[2], o, 0))
+		require.NoError(t, s.setBinding(bindingTo(t, "a", 20, "suspension: {scheduling: true}", "")))
+		assert.Equal(t, "enqueue a-job", s.plan(patient, now, nil).names(), name)
+	}
+}

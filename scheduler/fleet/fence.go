@@ -80,6 +80,9 @@ func (c *controller) unfence(ctx context.Context, b *binding, m *member) error {
 	if r := m.reservation(b.key()); r == nil || !r.Spec.Fenced {
 		return nil
 	}
+	c.mu.Lock()
+	delete(c.fences[b.key()], m.name)
+	c.mu.Unlock()
 	klog.FromContext(ctx).V(1).Info("A job comes back to a cluster", "binding", b.key(), "cluster", m.name)
 	return m.unreserve(ctx, b.key())
 }

@@ -28,6 +28,18 @@ status: {%[4]s}`, name, version, spec, status), &o.Object))
 	return o
 }
 
+// putUnit has the queue see the unit of a binding.
+func putUnit(t *testing.T, s *state, name string, version int, status contract.QueueUnitStatus) {
+	t.Helper()
+	unit, err := toObject(&contract.QueueUnit{Spec: contract.QueueUnitSpec{ConsumerRef: corev1.ObjectReference{UID: types.UID("binding-" + name)}}, Status: status})
+	require.NoError(t, err)
+	unit.SetNamespace("team")
+	unit.SetName(name)
+	unit.SetUID(types.UID("unit-" + name))
+	unit.SetResourceVersion(fmt.Sprint(version))
+	require.NoError(t, s.setUnit(unit))
+}
+
 // On the hub of a fleet jobs are held and released by their bindings; what they need is said by their objects, and how far they are by
 // what their cluster tells.
 func TestQueueOfAFleet(t *testing.T) {
@@ -112,18 +124,9 @@ func TestABindingThatIsHeldAgain(t *testing.T) {
 			o, err := toObject(object(name, func(j *batchv1.Job) { released(j); j.ResourceVersion = fmt.Sprint(6 + i) }))
 			require.NoError(t, err)
 			require.NoError(t, s.describeBound(kinds()[2], o, 0))
-			u := &contract.QueueUnit{Spec: contract.QueueUnitSpec{ConsumerRef: corev1.ObjectReference{UID: types.UID("binding-" + name)}}}
-			if u.Status = (contract.QueueUnitStatus{Phase: contract.UnitEnqueued}); name == "a" {
-				u.Status = contract.QueueUnitStatus{Phase: phase, Attempts: 1}
-			}
-			unit, err := toObject(u)
-			require.NoError(t, err)
-			unit.SetNamespace("team")
-			unit.SetName(name)
-			unit.SetUID(types.UID("unit-" + name))
-			unit.SetResourceVersion(fmt.Sprint(10 + i))
-			require.NoError(t, s.setUnit(unit))
 		}
+		putUnit(t, s, "a", 10, contract.QueueUnitStatus{Phase: phase, Attempts: 1})
+		putUnit(t, s, "b", 11, contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
 		require.NoError(t, s.setBinding(bindingTo(t, "a", 20, "suspension: {scheduling: true}, clusters: [{name: m}]", "")))
 		require.NoError(t, s.setBinding(bindingTo(t, "b", 21, "suspension: {scheduling: true}", "")))
 		p := s.plan(timing{}, now, nil)
@@ -147,18 +150,9 @@ func TestAJobThatGoesToAnotherCluster(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		require.NoError(t, s.describeBound(kinds()[2], o, 0))
-		u := &contract.QueueUnit{Spec: contract.QueueUnitSpec{ConsumerRef: corev1.ObjectReference{UID: types.UID("binding-" + name)}}}
-		if u.Status = (contract.QueueUnitStatus{Phase: contract.UnitEnqueued}); name == "a" {
-			u.Status = contract.QueueUnitStatus{Phase: contract.UnitFailed, Attempts: 1}
-		}
-		unit, err := toObject(u)
-		require.NoError(t, err)
-		unit.SetNamespace("team")
-		unit.SetName(name)
-		unit.SetUID(types.UID("unit-" + name))
-		unit.SetResourceVersion(fmt.Sprint(10 + i))
-		require.NoError(t, s.setUnit(unit))
 	}
+	putUnit(t, s, "a", 10, contract.QueueUnitStatus{Phase: contract.UnitFailed, Attempts: 1})
+	putUnit(t, s, "b", 11, contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
 	require.NoError(t, s.setBinding(bindingTo(t, "b", 20, "suspension: {scheduling: true}", "")))
 	for i, test := range []struct {
 		spec, status string

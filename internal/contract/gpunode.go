@@ -177,6 +177,9 @@ type NICInfo struct {
 	MTUBytes int `json:"mtuBytes,omitempty"`
 	// Driver is its kernel module, such as erdma, "" when unknown.
 	Driver string `json:"driver,omitempty"`
+	// RedirectedBy are the PCI addresses of bridges that send its traffic with GPUs below the same switch over the CPU, by Access Control
+	// Services; none where nobody may read that.
+	RedirectedBy []string `json:"redirectedBy,omitempty"`
 }
 
 // Unusable says why programs cannot use a device whose port is known, "" where they can, or it is not known.

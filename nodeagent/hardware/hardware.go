@@ -42,6 +42,8 @@ type Reading struct {
 	PCI []string
 	// Ports are the ports of RDMA devices, by the names of these: of several ports one that is active.
 	Ports map[string]Port
+	// Redirecting are, by RDMA device, the PCI addresses of bridges that send its traffic with GPUs below the same switch over the CPU.
+	Redirecting map[string][]string
 	// LockableKiB is how much memory a program on the machine may lock, as containers inherit it; 0 for unlimited, or unknown.
 	LockableKiB int64
 	// Blind says why the GPUs' events are not followed, "" while they are.

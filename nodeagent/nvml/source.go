@@ -93,6 +93,9 @@ func (s *source) readSystem(reading *hardware.Reading) {
 	if reading.Ports, err = rdma.Best(s.sysfs); err != nil {
 		s.log.Warn("ports of network devices not read", "error", err)
 	}
+	if reading.Redirecting, err = pci.Redirecting(s.sysfs, reading.Machine.GPUs); err != nil {
+		s.log.Warn("PCI bridges not read", "error", err)
+	}
 	reading.LockableKiB = rdma.LockableKiB()
 	if reading.PCI, err = pci.GPUs(s.sysfs); err != nil {
 		s.log.Warn("GPUs on the PCI bus not counted", "error", err)

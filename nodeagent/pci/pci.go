@@ -20,6 +20,25 @@ import (
 // the path class to each GPU, in GPU order; [gpu.None] to a GPU whose PCI
 // address is unknown. A machine without such devices has none.
 func NICs(sysfs string, gpus []gpu.GPU) ([]gpu.NIC, error) {
+	devices, err := rdmaDevices(sysfs)
+	if err != nil {
+		return nil, err
+	}
+	places := placesOf(sysfs, gpus)
+	var nics []gpu.NIC
+	for name, here := range devices {
+		nic := gpu.NIC{Name: name, Links: make([]gpu.Link, len(gpus))}
+		for i, device := range places {
+			nic.Links[i].Class = classBetween(here, device)
+		}
+		nics = append(nics, nic)
+	}
+	slices.SortFunc(nics, func(a, b gpu.NIC) int { return natural.Compare(a.Name, b.Name) })
+	return nics, nil
+}
+
+// rdmaDevices are where the RDMA devices are, by name; none without devices.
+func rdmaDevices(sysfs string) (map[string]place, error) {
 	folder := filepath.Join(sysfs, "class", "infiniband")
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -28,23 +47,22 @@ func NICs(sysfs string, gpus []gpu.GPU) ([]gpu.NIC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list network devices: %w", err)
 	}
+	devices := map[string]place{}
+	for _, entry := range entries {
+		devices[entry.Name()] = locate(filepath.Join(folder, entry.Name(), "device"))
+	}
+	return devices, nil
+}
+
+// placesOf are where GPUs are, in their order.
+func placesOf(sysfs string, gpus []gpu.GPU) []place {
 	places := make([]place, len(gpus))
 	for i, device := range gpus {
 		if device.PCIBusID != "" {
 			places[i] = locate(filepath.Join(sysfs, "bus", "pci", "devices", strings.ToLower(device.PCIBusID)))
 		}
 	}
-	var nics []gpu.NIC
-	for _, entry := range entries {
-		here := locate(filepath.Join(folder, entry.Name(), "device"))
-		nic := gpu.NIC{Name: entry.Name(), Links: make([]gpu.Link, len(gpus))}
-		for i, device := range places {
-			nic.Links[i].Class = classBetween(here, device)
-		}
-		nics = append(nics, nic)
-	}
-	slices.SortFunc(nics, func(a, b gpu.NIC) int { return natural.Compare(a.Name, b.Name) })
-	return nics, nil
+	return places
 }
 
 // place is where a device is.

@@ -27,6 +27,7 @@ func TestRDMAPorts(t *testing.T) {
 			for name, state := range ports {
 				r.Ports[name] = hardware.Port{State: state, GID: "1", MTUBytes: 1500, Driver: "erdma"}
 			}
+			r.Redirecting = map[string][]string{"erdma_1": {"0000:02:00.0"}}
 		})
 		a.round()
 	}
@@ -47,11 +48,13 @@ func TestRDMAPorts(t *testing.T) {
 		for _, nic := range status.NICs {
 			have = append(have, nic.Port)
 			if nic.Port != "" {
-				assert.Equal(t, contract.NICInfo{Name: nic.Name, Links: nic.Links, Port: nic.Port, GID: "1", MTUBytes: 1500, Driver: "erdma"}, nic)
+				assert.Equal(t, contract.NICInfo{Name: nic.Name, Links: nic.Links, Port: nic.Port, GID: "1", MTUBytes: 1500, Driver: "erdma", RedirectedBy: nic.RedirectedBy}, nic)
 			}
 		}
 		assert.Equal(t, int64(64), status.LockableKiB)
 		assert.Equal(t, step.want, have)
+		assert.Empty(t, status.NICs[0].RedirectedBy)
+		assert.Equal(t, []string{"0000:02:00.0"}, status.NICs[1].RedirectedBy)
 		events := slices.DeleteFunc(w.eventsSoFar(), func(e string) bool { return !strings.Contains(e, "RDMA") })
 		assert.Equal(t, step.event, strings.Join(events, "\n"))
 	}

@@ -29,6 +29,7 @@ func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks fu
 	for i, nic := range status.NICs {
 		port := reading.Ports[nic.Name]
 		status.NICs[i].Port, status.NICs[i].GID, status.NICs[i].MTUBytes, status.NICs[i].Driver = port.State, port.GID, port.MTUBytes, port.Driver
+		status.NICs[i].RedirectedBy = reading.Redirecting[nic.Name]
 	}
 	if len(status.NICs) > 0 {
 		status.LockableKiB = reading.LockableKiB

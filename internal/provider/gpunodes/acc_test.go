@@ -66,7 +66,7 @@ func cluster(t *testing.T) *acctest.Cloud {
 	status := contract.StatusOf(machine)
 	status.DriverVersion = "580.95.05"
 	far := strings.TrimSpace(strings.Repeat("SYS ", len(status.GPUs)))
-	status.NICs, status.LockableKiB = []contract.NICInfo{{Name: "erdma_0", Links: far, Port: "ACTIVE", GID: "1", MTUBytes: 1500, Driver: "erdma"}, {Name: "mlx5_0", Links: far}}, 64
+	status.NICs, status.LockableKiB = []contract.NICInfo{{Name: "erdma_0", Links: far, Port: "ACTIVE", GID: "1", MTUBytes: 1500, RedirectedBy: []string{"0000:02:00.0"}, Driver: "erdma"}, {Name: "mlx5_0", Links: far}}, 64
 	status.GPUs[3].Faults = []contract.GPUFault{
 		{Code: "XID79", Class: "NeedsReset", Message: "XID 79: the GPU has fallen off the bus"},
 		{Code: "NVLinksDown", Class: "Warning", Message: "2 of 6 NVLinks are down"},
@@ -102,11 +102,11 @@ func TestNodesWithGPUs(t *testing.T) {
 				"nics": knownvalue.ListExact([]knownvalue.Check{
 					knownvalue.ObjectExact(map[string]knownvalue.Check{
 						"name": knownvalue.StringExact("erdma_0"), "links": knownvalue.StringExact("SYS SYS SYS SYS SYS SYS SYS SYS"), "port": knownvalue.StringExact("ACTIVE"),
-						"gid": knownvalue.StringExact("1"), "mtu_bytes": knownvalue.Int64Exact(1500), "driver": knownvalue.StringExact("erdma"),
+						"gid": knownvalue.StringExact("1"), "mtu_bytes": knownvalue.Int64Exact(1500), "driver": knownvalue.StringExact("erdma"), "redirected_by": list("0000:02:00.0"),
 					}),
 					knownvalue.ObjectExact(map[string]knownvalue.Check{
 						"name": knownvalue.StringExact("mlx5_0"), "links": knownvalue.StringExact("SYS SYS SYS SYS SYS SYS SYS SYS"), "port": knownvalue.Null(),
-						"gid": knownvalue.Null(), "mtu_bytes": knownvalue.Null(), "driver": knownvalue.Null(),
+						"gid": knownvalue.Null(), "mtu_bytes": knownvalue.Null(), "driver": knownvalue.Null(), "redirected_by": list(),
 					}),
 				}),
 			}),

@@ -64,6 +64,8 @@ type nicModel struct {
 	GID      types.String `tfsdk:"gid"`
 	MTUBytes types.Int64  `tfsdk:"mtu_bytes"`
 	Driver   types.String `tfsdk:"driver"`
+	// RedirectedBy is empty where nobody knows.
+	RedirectedBy []string `tfsdk:"redirected_by"`
 }
 
 // amounts are what a node offers, or has capacity.
@@ -111,7 +113,7 @@ func (n *nodeModel) setHardware(machine gpu.Machine, published *contract.GPUNode
 	t.Links, t.PCIeLinks, t.NICs = orEmpty(status.Links), orEmpty(status.PCIeLinks), []nicModel{}
 	for _, nic := range status.NICs {
 		t.NICs = append(t.NICs, nicModel{
-			Name: nic.Name, Links: text(nic.Links), Port: text(nic.Port), GID: text(nic.GID), MTUBytes: count(int64(nic.MTUBytes)), Driver: text(nic.Driver),
+			Name: nic.Name, Links: text(nic.Links), Port: text(nic.Port), GID: text(nic.GID), MTUBytes: count(int64(nic.MTUBytes)), Driver: text(nic.Driver), RedirectedBy: orEmpty(nic.RedirectedBy),
 		})
 	}
 	model := status.Model

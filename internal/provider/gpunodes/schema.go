@@ -79,6 +79,8 @@ func nodeAttributes() map[string]schema.Attribute {
 							"null when not known."),
 						"mtu_bytes": number("MTU of its network interface in bytes; null when not known."),
 						"driver":    computed("Its kernel module, such as `erdma`; null when not known."),
+						"redirected_by": list("PCI addresses of bridges that send what it and GPUs below the same switch send each other over the CPU (Access Control Services), which makes " +
+							"GPUDirect RDMA slow; empty when there are none, or nobody knows."),
 					}},
 				},
 				"lockable_kib":   number("How much memory containers without the capability `IPC_LOCK` may lock, in KiB, which RDMA needs; null when there is no limit, or it is not known."),

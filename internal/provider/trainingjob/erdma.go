@@ -27,7 +27,7 @@ func (r *trainingJob) erdmaFindings(ctx context.Context, m model, spec job.Spec)
 }
 
 // portFindings warns of nodes that a job with eRDMA may use, and whose devices have no port that can be used, or where it may not lock
-// memory.
+// memory, or does not get from a device to a GPU but over the CPU.
 func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer) (findings []preflight.Finding) {
 	if !spec.AsksForRDMA() {
 		return nil
@@ -40,7 +40,7 @@ func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer)
 	for _, hardware := range snapshot.GPUNodes {
 		published[hardware.Name] = hardware.Status
 	}
-	var down, locked []string
+	var down, locked, redirected []string
 	for _, node := range given(snapshot, on) {
 		switch {
 		case node == nil:
@@ -48,6 +48,8 @@ func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer)
 			down = append(down, node.Name)
 		case published[node.Name].LockableKiB > 0 && !spec.RDMADefaults:
 			locked = append(locked, node.Name)
+		case redirectedBy(published[node.Name].NICs) != "":
+			redirected = append(redirected, node.Name)
 		}
 	}
 	if len(down) > 0 {
@@ -60,6 +62,11 @@ func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer)
 			"Replicas of job %s use eRDMA. On node %s, which they may use, a container may lock %d KiB of memory, too little to register buffers, so that they fail there, or run over TCP.%s "+
 				"With rdma_defaults the replicas get the capability IPC_LOCK, to which the limit does not apply; or lift the limit of the node's container runtime (LimitMEMLOCK=infinity).",
 			spec.ID(), locked[0], published[locked[0]].LockableKiB, more(locked))})
+	}
+	if len(redirected) > 0 {
+		findings = append(findings, preflight.Finding{Warning: true, Attribute: "roles", Summary: "RDMA takes the way over the CPU", Detail: fmt.Sprintf(
+			"Replicas of job %s use RDMA. On node %s, which they may use, %s, so that GPUDirect RDMA is slow there, or hangs.%s "+
+				"Switch Access Control Services off in the machine's firmware, or for the bridge (`setpci`).", spec.ID(), redirected[0], redirectedBy(published[redirected[0]].NICs), more(redirected))})
 	}
 	return findings
 }
@@ -78,6 +85,16 @@ func portDown(nics []contract.NICInfo) string {
 		return ""
 	}
 	return nics[0].Name + " " + nics[0].Unusable()
+}
+
+// redirectedBy is a device with the bridge that redirects what it and GPUs send each other, "" for none.
+func redirectedBy(nics []contract.NICInfo) string {
+	for _, nic := range nics {
+		if len(nic.RedirectedBy) > 0 {
+			return fmt.Sprintf("the PCI bridge %s redirects what device %s and GPUs below the same switch send each other to the CPU (Access Control Services)", nic.RedirectedBy[0], nic.Name)
+		}
+	}
+	return ""
 }
 
 // plannedERDMA is a node that does not exist yet on which a replica is planned that asks for an

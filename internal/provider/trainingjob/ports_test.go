@@ -22,7 +22,7 @@ func TestERDMAPortsThatAreDown(t *testing.T) {
 	cli.Write(t, config)
 	cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.v100")
 	node := cloud.NodeNames(t)[0]
-	lockableKiB := int64(64)
+	lockableKiB, redirectedBy := int64(64), []string(nil)
 	plan := func(ports ...string) string {
 		t.Helper()
 		machine, ok := catalog.Machine(kind)
@@ -31,7 +31,7 @@ func TestERDMAPortsThatAreDown(t *testing.T) {
 		status.NICs = nil
 		for i, port := range ports {
 			state, gid, _ := strings.Cut(port, " ")
-			status.NICs = append(status.NICs, contract.NICInfo{Name: "erdma_" + string(rune('0'+i)), Port: state, GID: gid})
+			status.NICs = append(status.NICs, contract.NICInfo{Name: "erdma_" + string(rune('0'+i)), Port: state, GID: gid, RedirectedBy: redirectedBy})
 		}
 		status.LockableKiB = lockableKiB
 		cloud.Publish(t, node, status)
@@ -55,6 +55,13 @@ func TestERDMAPortsThatAreDown(t *testing.T) {
 	assert.Contains(t, plan("ACTIVE"), "a container may lock 64 KiB of memory")
 	lockableKiB = 0
 	assert.NotContains(t, plan("ACTIVE"), locked)
+
+	redirectedBy = []string{"0000:02:00.0"}
+	said = plan("ACTIVE")
+	assert.Contains(t, said, "RDMA takes the way over the CPU")
+	assert.Contains(t, said, "On node "+node+", which they may use, the PCI bridge 0000:02:00.0 redirects what device erdma_0 and GPUs below the same switch send each other to the CPU")
+	redirectedBy = nil
+	assert.NotContains(t, plan("ACTIVE"), "the way over the CPU")
 
 	cli.Write(t, strings.Replace(config, ", rdma = true", "", 1))
 	assert.NotContains(t, plan("DOWN"), summary, "it uses no eRDMA")

@@ -70,11 +70,7 @@ func ListHubJobs(ctx context.Context, hub *kube.Client) (all []HubJob, unread []
 		for _, job := range jobs {
 			j := HubJob{heldJob: heldJob{kind: kind.kind, namespace: job.GetNamespace(), name: job.GetName(), object: &job}, unlisted: queued.unlisted}
 			j.binding = bindings[bindingKey(job.GroupVersionKind(), j.namespace, j.name)]
-			shown := &job
-			if j.binding != nil {
-				shown = cmp.Or(j.binding.Shown(&job), shown)
-			}
-			if status, err := trainingjob.StatusOf(shown); err == nil && status.Finished() {
+			if j.finished() {
 				continue
 			}
 			j.pods, _ = trainingjob.Expected(&job)
@@ -88,6 +84,18 @@ func ListHubJobs(ctx context.Context, hub *kube.Client) (all []HubJob, unread []
 		}
 	}
 	return all, unread, nil
+}
+
+// finished reports whether the job has ended. Where its cluster says nothing of it, the hub may show that it has failed in one that it has
+// left.
+func (j HubJob) finished() bool {
+	shown, told := j.object, j.binding == nil
+	if !told {
+		there := j.binding.Shown(j.object)
+		shown, told = cmp.Or(there, shown), there != nil
+	}
+	status, err := trainingjob.StatusOf(shown)
+	return err == nil && status.Finished() && (told || status.Phase != trainingjob.Failed)
 }
 
 // bindingKey finds the binding of a job, whose version may be another one.

@@ -127,6 +127,30 @@ func TestHubJobInACluster(t *testing.T) {
 	assert.Empty(t, list)
 }
 
+// A job that has failed in a cluster which it has left waits for another one, and has not ended.
+func TestHubJobThatHasFailedElsewhere(t *testing.T) {
+	failed := map[string]any{"conditions": []any{map[string]any{"type": "Failed", "status": "True"}}}
+	in := func(cluster string) map[string]any {
+		return map[string]any{"aggregatedStatus": []any{map[string]any{"clusterName": cluster, "status": failed}}}
+	}
+	east := map[string]any{"clusters": []any{map[string]any{"name": "east"}}}
+	for name, test := range map[string]struct {
+		spec, status map[string]any
+		finished     bool
+	}{
+		"where it is":    {east, in("east"), true},
+		"where it was":   {east, in("west"), false},
+		"it waits":       {nil, in("east"), false},
+		"nobody says so": {nil, nil, false},
+	} {
+		j := hubJob(t, "1", test.spec, test.status)
+		j.object.Object["status"] = failed
+		assert.Equal(t, test.finished, j.finished(), name)
+		j.binding = nil
+		assert.True(t, j.finished(), name)
+	}
+}
+
 // Without the right to see the queue nobody is told that the job is in none.
 func TestHubJobInAQueueThatMayNotBeListed(t *testing.T) {
 	j := hubJob(t, "1", map[string]any{"suspension": map[string]any{"scheduling": true}}, nil)

@@ -296,6 +296,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 	case len(pods) == 0 && b.kind().Kind == contract.TrainJobKind:
 		unreadable = "a TrainJob has its pods in a TrainingRuntime, which the hub does not have: make it a JobSet"
 	}
+	c.refence(ctx, b, object)
 	switch {
 	case c.removed(b) && !b.stays(object):
 		return c.withdraw(ctx, b, object, newToCome(pods))
@@ -361,6 +362,24 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 	delete(c.left, b.key()) // what was seen of a cluster before the job came back there says nothing
 	m, seen := c.members[b.Cluster()], c.sent[b.key()]
 	c.mu.Unlock()
+	finished, _ := b.endedThere(object)
+	gangs, charged := newToCome(pods), true
+	switch {
+	case finished && m != nil:
+		m.release(b.key())
+	case finished || seen || len(pods) == 0:
+	case m == nil || !m.synced.Load():
+		charged = false
+	case !m.bound(gangs):
+		m.hold(b.key(), gangs) // where it has no place any more there is nothing to hold
+	}
+	if charged {
+		c.looked(b.key()) // others do not wait for what is written of it
+	} else {
+		c.mu.Lock()
+		c.waiting[b.key()] = true
+		c.mu.Unlock()
+	}
 	if !b.noted() {
 		return c.note(ctx, b) // which brings us back
 	}
@@ -369,22 +388,10 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 			return err
 		}
 	}
-	finished, _ := b.endedThere(object)
-	gangs := newToCome(pods)
-	switch {
-	case finished && m != nil:
-		m.release(b.key())
-	case finished || seen || len(pods) == 0:
-	case m == nil || !m.synced.Load():
-		c.mu.Lock()
-		c.waiting[b.key()] = true
-		c.mu.Unlock()
+	if !charged {
 		return nil
-	case !m.bound(gangs):
-		m.hold(b.key(), gangs) // where it has no place any more there is nothing to hold
 	}
 	c.tend(ctx, b, object, gangs, finished)
-	c.looked(b.key())
 	return c.watchOver(ctx, b, object, gangs, finished)
 }
 
@@ -544,11 +551,12 @@ func (c *controller) connect(ctx context.Context, name string) error {
 	}
 	c.forget(name, m)
 	m, err = followMember(ctx, c.id, name, access, config, followsDevices(cluster), func() { c.work.AddAfter(changePrefix+name, again) }, c.work.Add)
-	if err != nil {
-		return err
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err != nil {
+		c.unreached[name] = "it cannot be followed: " + err.Error()
+		return err
+	}
 	c.members[name] = m
 	return nil
 }

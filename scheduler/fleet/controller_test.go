@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+	clientfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -119,6 +121,12 @@ func TestClustersOfWhichNothingIsKnown(t *testing.T) {
 		"it does not answer": {change: func(w *hubWorld) { w.m.began = time.Now().Add(-quiet) }, told: "m: its state is not known yet"},
 		"nobody has tried":   {change: func(w *hubWorld) { delete(w.members, "m") }},
 		"nobody knows how":   {change: func(w *hubWorld) { delete(w.members, "m"); w.follow(t) }, told: "m: it cannot be followed: the hub does not say how it is reached: its Cluster needs an apiEndpoint and a secretRef, as those of mode Push have them"},
+		"its credentials are wrong": {change: func(w *hubWorld) {
+			delete(w.members, "m")
+			w.controller.hub.Typed = clientfake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "s", Name: "m"}, Data: map[string][]byte{"token": []byte("t"), "caBundle": []byte("none")}})
+			w.setCluster(t.Context(), object(t, strings.Replace(clusterText, "status:", `spec: {apiEndpoint: "https://127.0.0.1:1", secretRef: {namespace: s, name: m}}, status:`, 1)))
+			w.follow(t)
+		}, told: "m: it cannot be followed: set up the connection to https://127.0.0.1:1: unable to load root certificates: unable to parse bytes as PEM block"},
 		"it is none of the fleet": {change: func(w *hubWorld) {
 			delete(w.members, "m")
 			w.follow(t)

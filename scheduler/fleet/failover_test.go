@@ -266,10 +266,14 @@ func TestAJobThatComesBackToACluster(t *testing.T) {
 	w.left["default/a"] = map[string]bool{"m": false}
 	require.NoError(t, w.keep(t.Context(), w.bindings["default/a"], o, pods))
 	assert.NotContains(t, w.left, "default/a")
-	assert.False(t, w.sent["default/a"])
+	assert.True(t, w.sent["default/a"], "others do not wait for what is written of it")
 	require.Equal(t, []string{"m"}, w.bindings["default/a"].was(), "known before a watch shows it")
 	require.NoError(t, w.keep(t.Context(), w.bindings["default/a"], o, pods))
-	assert.True(t, w.sent["default/a"])
+	said, err := w.hub.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	told, err := bindingOf(said)
+	require.NoError(t, err)
+	assert.Equal(t, result("m", pods), told.said())
 }
 
 // A job that Karmada has taken from its cluster leaves nothing behind that the picture of the cluster charges, or that its scheduler keeps.

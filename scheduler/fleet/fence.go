@@ -40,14 +40,16 @@ func (c *controller) fence(ctx context.Context, b *binding, object *unstructured
 		}
 		since = 0
 		asked = request{cluster: m.name, epoch: epoch, last: time.Now()}
-		c.mu.Lock()
-		if c.fences[key] == nil {
-			c.fences[key] = map[string]request{}
-		}
-		c.fences[key][m.name] = asked
-		c.mu.Unlock()
+		c.noteFence(key, asked)
 	}
 	answered := reservation != nil && reservation.Status.Epoch >= asked.epoch
+	if answered && asked.epoch > 0 && reservation.Spec.Fenced && reservation.Status.Phase == contract.PhaseReserved { // its scheduler is older than its CRD, and keeps a place
+		if err := m.unreserve(ctx, key, reservation); err != nil {
+			return "the job was there, and its scheduler keeps its place: " + err.Error()
+		}
+		c.noteFence(key, request{cluster: m.name, last: asked.last})
+		return ""
+	}
 	if answered && reservation.Status.Phase == contract.PhaseRefused { // it cannot be read, nor could it be sent
 		return ""
 	}
@@ -57,34 +59,61 @@ func (c *controller) fence(ctx context.Context, b *binding, object *unstructured
 	return "the job was there, and its scheduler has not said yet that nothing of it starts there any more"
 }
 
-// refence has the fences stand for longer that keep a job out of the clusters that it has left.
+// noteFence notes that a cluster was asked for a fence, epoch 0 where nobody knows them.
+func (c *controller) noteFence(key string, asked request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fences[key] == nil {
+		c.fences[key] = map[string]request{}
+	}
+	c.fences[key][asked.cluster] = asked
+}
+
+// refence has the fences stand for longer that keep a job out of the clusters that it has left, but for someone else's job of its name,
+// which would wait for as long as the binding is there.
 func (c *controller) refence(ctx context.Context, b *binding, object *unstructured.Unstructured) {
-	var fenced []*member
+	due, stand := map[*member]*contract.GangReservation{}, false
 	c.mu.Lock()
 	for name, m := range c.members {
-		if r := m.reservation(b.key()); name != b.Cluster() && r != nil && r.Spec.Fenced && c.ready(name) {
-			fenced = append(fenced, m)
+		if r := m.reservation(b.key()); name != b.Cluster() && name != c.asked[b.key()].cluster && r != nil && r.Spec.Fenced && c.ready(name) {
+			if time.Since(c.fences[b.key()][name].last) >= refenceAfter {
+				due[m] = r
+			}
+			stand = true
 		}
 	}
 	c.mu.Unlock()
-	for _, m := range fenced {
-		c.fence(ctx, b, object, m)
+	for m, r := range due {
+		if !c.foreign(ctx, b, m) {
+			c.fence(ctx, b, object, m)
+		} else if err := m.unreserve(ctx, b.key(), r); err != nil { // its time will be over
+			klog.FromContext(ctx).Error(err, "Someone else's job of the name of one that has left is kept from starting", "binding", b.key(), "cluster", m.name)
+		}
 	}
-	if len(fenced) > 0 {
+	if stand {
 		c.work.AddAfter(b.key(), refenceAfter)
 	}
 }
 
+// foreign reports whether a member has a job of the name that the hub has not made, nor left there.
+func (c *controller) foreign(ctx context.Context, b *binding, m *member) bool {
+	ctx, cancel := context.WithTimeout(ctx, writeWithin)
+	defer cancel()
+	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
+	return err == nil && found.GetLabels()[contract.KarmadaManagedLabel] != "true" && !b.Spec.PreserveResourcesOnDeletion
+}
+
 // unfence lets a job start in the cluster to which it is sent.
 func (c *controller) unfence(ctx context.Context, b *binding, m *member) error {
-	if r := m.reservation(b.key()); r == nil || !r.Spec.Fenced {
+	r := m.reservation(b.key())
+	if r == nil || !r.Spec.Fenced {
 		return nil
 	}
 	c.mu.Lock()
 	delete(c.fences[b.key()], m.name)
 	c.mu.Unlock()
 	klog.FromContext(ctx).V(1).Info("A job comes back to a cluster", "binding", b.key(), "cluster", m.name)
-	return m.unreserve(ctx, b.key())
+	return m.unreserve(ctx, b.key(), r)
 }
 
 // fencedOff reports whether a cluster that the job has left was asked to let nothing of it start, and has not been asked for its place

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	clientfake "k8s.io/client-go/kubernetes/fake"
@@ -184,6 +186,13 @@ func TestSchedulersThatDoNotFence(t *testing.T) {
 		assert.Empty(t, w.leaves(t, evictedText))
 		assert.Nil(t, w.reservation(t), "it would keep a place for nobody")
 	})
+	t.Run("it is older than what its API server knows of fences", func(t *testing.T) {
+		w := newMemberWorld(t)
+		w.leaves(t, evictedText)
+		w.answer(t, contract.PhaseReserved)
+		assert.Empty(t, w.leaves(t, evictedText))
+		assert.Nil(t, w.reservation(t), "it would keep a place for nobody")
+	})
 	t.Run("it cannot read the job", func(t *testing.T) {
 		w := newMemberWorld(t)
 		w.leaves(t, evictedText)
@@ -193,7 +202,7 @@ func TestSchedulersThatDoNotFence(t *testing.T) {
 	t.Run("someone has deleted it", func(t *testing.T) {
 		w := newMemberWorld(t)
 		w.leaves(t, evictedText)
-		require.NoError(t, w.m.unreserve(t.Context(), "default/a"))
+		require.NoError(t, w.m.unreserve(t.Context(), "default/a", nil))
 		delete(w.m.reservations, "default/a")
 		asked := w.fences["default/a"]["m"]
 		asked.last = time.Now().Add(-answerWithin)
@@ -216,16 +225,135 @@ func TestFencesOfAPredecessor(t *testing.T) {
 	b, err := bindingOf(object(t, bindingText("placement: {}, clusters: [{name: other}]")))
 	require.NoError(t, err)
 	delete(w.fences, "default/a")
-	w.tend(t.Context(), b, w.job, newToCome(gang(t, "a", 2, 1)), false)
-	r := w.reservation(t)
-	require.NotNil(t, r)
-	epoch, _, err := unstructured.NestedInt64(r.Object, "spec", "epoch")
-	require.NoError(t, err)
-	assert.EqualValues(t, 3, epoch, "it is asked to stand for longer")
-	w.m.setReservation(r)
+	w.refence(t.Context(), b, w.job)
+	assert.EqualValues(t, 3, w.epoch(t), "it is asked to stand for longer")
+	w.m.setReservation(w.reservation(t))
 
 	b, err = bindingOf(object(t, bindingText("placement: {}, clusters: [{name: m}]")))
 	require.NoError(t, err)
 	w.tend(t.Context(), b, w.job, newToCome(gang(t, "a", 2, 1)), false)
 	assert.Nil(t, w.reservation(t))
+}
+
+// epoch is that of the last request of the member.
+func (w *memberWorld) epoch(t *testing.T) int64 {
+	t.Helper()
+	r := w.reservation(t)
+	require.NotNil(t, r)
+	epoch, _, err := unstructured.NestedInt64(r.Object, "spec", "epoch")
+	require.NoError(t, err)
+	return epoch
+}
+
+// onHub has a hub with the job, and a binding of it.
+func (w *memberWorld) onHub(t *testing.T, spec string) {
+	t.Helper()
+	server := kubetest.Start(t)
+	server.Put(object(t, jobsText))
+	server.Put(w.job.DeepCopy())
+	client, err := kube.New(server.Config())
+	require.NoError(t, err)
+	w.controller.hub = client
+	w.setBinding(t.Context(), object(t, bindingText(spec)))
+	w.told["default/a"] = time.Now() // it is not told of anything here
+}
+
+// A fence stands also while the job waits, for a cluster or for the queue.
+func TestAFenceOfAJobThatWaits(t *testing.T) {
+	const nowhere = "placement: {clusterAffinity: {clusterNames: [other]}}"
+	for name, spec := range map[string]string{"for a cluster": nowhere, "for the queue": nowhere + ", suspension: {scheduling: true}"} {
+		t.Run(name, func(t *testing.T) {
+			w := newMemberWorld(t)
+			w.leaves(t, evictedText)
+			w.answer(t, contract.PhaseFenced)
+			require.Empty(t, w.leaves(t, evictedText))
+			w.onHub(t, spec)
+			require.NoError(t, w.reconcile(t.Context(), "default/a"))
+			assert.EqualValues(t, 1, w.epoch(t))
+			w.fences["default/a"]["m"] = request{cluster: "m", epoch: 1, last: time.Now().Add(-refenceAfter)}
+			require.NoError(t, w.reconcile(t.Context(), "default/a"))
+			assert.EqualValues(t, 2, w.epoch(t))
+		})
+	}
+}
+
+// Someone else's job of the name of one that has left does not wait until that ends elsewhere.
+func TestAFenceOfSomeoneElsesJob(t *testing.T) {
+	for managed, stands := range map[string]bool{"true": true, "": false} {
+		w := newMemberWorld(t)
+		w.leaves(t, evictedText)
+		w.answer(t, contract.PhaseFenced)
+		require.Empty(t, w.leaves(t, evictedText))
+		w.bring(t, managed)
+		b, err := bindingOf(object(t, bindingText("placement: {}, clusters: [{name: other}]")))
+		require.NoError(t, err)
+		w.refence(t.Context(), b, w.job)
+		assert.NotNil(t, w.reservation(t), "it is not looked at each time")
+		w.fences["default/a"]["m"] = request{cluster: "m", epoch: 1, last: time.Now().Add(-refenceAfter)}
+		w.refence(t.Context(), b, w.job)
+		assert.Equal(t, stands, w.reservation(t) != nil)
+	}
+}
+
+// A cluster that was asked for the place of a job that had left it is fenced again before the job goes to another one, also to one where
+// nobody is asked.
+func TestAJobThatIsNotToComeBack(t *testing.T) {
+	w := newMemberWorld(t)
+	w.leaves(t, evictedText)
+	w.answer(t, contract.PhaseFenced)
+	require.Empty(t, w.leaves(t, evictedText))
+	require.NoError(t, w.decide(t, w.job))
+	require.Equal(t, "m", w.asked["default/a"].cluster)
+	w.m.setReservation(w.reservation(t))
+
+	other := newMember(t)
+	other.name, other.client = "other", &kube.Client{Dynamic: fake.NewSimpleDynamicClient(runtime.NewScheme())}
+	other.client.Dynamic.(*fake.FakeDynamicClient).PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { //nolint:forcetypeassert // just made
+		return true, nil, apierrors.NewNotFound(gangreservation.Resource.GroupResource(), "")
+	})
+	other.synced.Store(true)
+	w.members["other"] = other
+	w.setCluster(t.Context(), object(t, strings.Replace(clusterText, "name: m", "name: other", 1)))
+	w.setBinding(t.Context(), object(t, bindingText("placement: {clusterAffinity: {clusterNames: [other]}}")))
+	w.told["default/a"] = time.Now() // it is not told of anything here
+	for range 2 {
+		require.NoError(t, w.decide(t, w.job))
+		assert.Empty(t, w.sentTo(t), "m has not said again that nothing of it starts")
+	}
+	w.m.setReservation(w.reservation(t))
+	w.answer(t, contract.PhaseFenced)
+	w.m.setReservation(w.reservation(t))
+	require.NoError(t, w.decide(t, w.job))
+	assert.Equal(t, "other", w.sentTo(t))
+}
+
+// A fence that a scheduler of the fleet which had hung has put up late does not outlast that the job runs there.
+func TestAFenceWhereAJobRuns(t *testing.T) {
+	w := newMemberWorld(t)
+	_, _, err := w.m.reserve(t.Context(), "default/a", w.id, w.job, true)
+	require.NoError(t, err)
+	w.m.setReservation(w.reservation(t))
+	pods := gang(t, "a", 2, 1)
+	for i, pod := range pods {
+		pod.UID, pod.Spec.NodeName = types.UID(strconv.Itoa(i)), "n"
+		w.m.state.SetPod(pod)
+	}
+	require.True(t, w.m.whole(newToCome(pods)))
+	b, err := bindingOf(object(t, bindingText("placement: {}, clusters: [{name: m}]")))
+	require.NoError(t, err)
+	w.tend(t.Context(), b, w.job, newToCome(pods), false)
+	assert.Nil(t, w.reservation(t))
+}
+
+// What is deleted is what was seen: another scheduler of the fleet may lead by now, and have asked for a fence.
+func TestAReservationIsDeletedAsItWasSeen(t *testing.T) {
+	w := newMemberWorld(t)
+	w.kept(t, w.job, 1, time.Now().Add(time.Minute))
+	w.m.reservations["default/a"].UID, w.m.reservations["default/a"].ResourceVersion = "u", "7"
+	w.drop(t.Context(), "default/a", "")
+	actions := w.m.client.Dynamic.(*fake.FakeDynamicClient).Actions() //nolint:forcetypeassert // newHubWorld has made it
+	deleted, ok := actions[len(actions)-1].(clienttesting.DeleteActionImpl)
+	require.True(t, ok)
+	assert.Equal(t, metav1.NewRVDeletionPrecondition("7").Preconditions.ResourceVersion, deleted.DeleteOptions.Preconditions.ResourceVersion)
+	assert.EqualValues(t, "u", *deleted.DeleteOptions.Preconditions.UID)
 }

@@ -162,7 +162,8 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.abandon(b.key())
-		return false, nil
+		c.work.Add(b.key()) // what asked for a place there has opened the fence there, if the job has left it
+		return true, nil
 	case answered && reservation.Status.Phase == contract.PhaseReserved && time.Since(asked.last) >= lease: // it lapses, whatever was shown last
 		return true, c.ask(ctx, b, object, m, pods)
 	case answered && reservation.Status.Phase == contract.PhaseReserved:
@@ -182,7 +183,10 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 	default:
 		c.meters.answers.WithLabelValues(m.name, answerNone).Inc()
 		c.put(b.key(), m, "its scheduler does not answer")
-		return true, m.unreserve(ctx, b.key())
+		if reservation == nil {
+			return true, m.unreserve(ctx, b.key(), nil)
+		}
+		return true, m.unreserve(ctx, b.key(), reservation)
 	}
 	return true, nil
 }
@@ -232,20 +236,21 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	}
 	m, asked := c.members[to], c.asked[b.key()]
 	c.mu.Unlock()
-	c.refence(ctx, b, object)
 	if m == nil {
 		return
+	}
+	if !finished { // also of one that is whole, of which a pod may come anew
+		if err := c.unfence(ctx, b, m); err != nil {
+			klog.FromContext(ctx).Error(err, "A job that was sent is kept from starting still", "binding", b.key(), "cluster", to)
+			c.work.AddAfter(b.key(), again)
+			return
+		}
 	}
 	if finished || m.whole(gangs) {
 		c.drop(ctx, b.key(), "")
 		c.mu.Lock()
 		delete(c.asked, b.key())
 		c.mu.Unlock()
-		return
-	}
-	if err := c.unfence(ctx, b, m); err != nil {
-		klog.FromContext(ctx).Error(err, "A job that was sent is kept from starting still", "binding", b.key(), "cluster", to)
-		c.work.AddAfter(b.key(), again)
 		return
 	}
 	reservation, now := m.reservation(b.key()), time.Now()
@@ -285,15 +290,15 @@ func (c *controller) drop(ctx context.Context, key, but string) {
 // giveBack deletes reservations of a job.
 func (c *controller) giveBack(ctx context.Context, key string, which func(cluster string, r *contract.GangReservation) bool) {
 	c.mu.Lock()
-	var members []*member
+	back := map[*member]*contract.GangReservation{}
 	for name, m := range c.members {
 		if r := m.reservation(key); r != nil && which(name, r) && c.ready(name) { // of another one its time will be over, and it may take long to say so
-			members = append(members, m)
+			back[m] = r
 		}
 	}
 	c.mu.Unlock()
-	for _, m := range members {
-		if err := m.unreserve(ctx, key); err != nil { // its time will be over
+	for m, r := range back {
+		if err := m.unreserve(ctx, key, r); err != nil && !apierrors.IsConflict(err) { // its time will be over; of a change we are told
 			klog.FromContext(ctx).Error(err, "The reservation of a job is not deleted", "binding", key, "cluster", m.name)
 		}
 	}
@@ -377,7 +382,7 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 		return 0, true, fmt.Errorf("reserve the place of %s: %w", binding, err)
 	}
 	if kept, _, _ := unstructured.NestedBool(written.Object, "spec", "fenced"); fenced && !kept { // one of before would keep a place
-		return 0, false, m.unreserve(ctx, binding)
+		return 0, false, m.unreserve(ctx, binding, written)
 	}
 	return epoch, true, nil
 }
@@ -388,15 +393,20 @@ func missesNamespace(err error) bool {
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
 }
 
-// unreserve gives the places back that the member keeps for a job.
-func (m *member) unreserve(ctx context.Context, binding string) error {
+// unreserve deletes a reservation for a job, as it was seen, nil for whatever there is: who has hung since must not take away what the
+// next scheduler that leads has asked for.
+func (m *member) unreserve(ctx context.Context, binding string, seen metav1.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
 	namespace, name, err := cache.SplitMetaNamespaceKey(binding)
 	if err != nil {
 		return err
 	}
-	err = m.client.Dynamic.Resource(gangreservation.Resource).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	options := metav1.DeleteOptions{}
+	if seen != nil {
+		options.Preconditions = &metav1.Preconditions{UID: new(seen.GetUID()), ResourceVersion: new(seen.GetResourceVersion())}
+	}
+	err = m.client.Dynamic.Resource(gangreservation.Resource).Namespace(namespace).Delete(ctx, name, options)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete the reservation of %s: %w", binding, err)
 	}

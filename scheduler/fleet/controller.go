@@ -46,6 +46,8 @@ const (
 	leavesAgain = 2 * time.Second
 	// quiet is how long it takes at least until a job is told of other reasons why it has no place.
 	quiet = 30 * time.Second
+	// unreadAfter is after how many tries to read a job, half a minute in all, others do not wait any more for what place it has.
+	unreadAfter = 8
 )
 
 var (
@@ -278,7 +280,8 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	if gone {
-		return nil // the binding goes, too
+		c.work.AddAfter(b.key(), quiet) // the binding goes, too, unless the hub did not know yet what it serves
+		return nil
 	}
 	if apierrors.IsForbidden(err) && b.Cluster() == "" {
 		text := fmt.Sprintf("the scheduler of the fleet may not read %s of %s: a ClusterRole has to let its account on the hub get them", b.Spec.Resource.Kind, b.Spec.Resource.APIVersion)
@@ -286,6 +289,9 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 		return c.refuse(ctx, b, nil, reasonUnreadable, text)
 	}
 	if err != nil {
+		if b.Cluster() != "" && c.work.NumRequeues(b.key()) >= unreadAfter {
+			c.looked(b.key())
+		}
 		return err
 	}
 	pods, err := job.Expected(object)

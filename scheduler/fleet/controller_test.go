@@ -111,6 +111,19 @@ func TestAJobOfWhichNothingIsKnown(t *testing.T) {
 	}
 }
 
+// Nor do others wait for one that cannot be read for a while.
+func TestAJobThatCannotBeReadForAWhile(t *testing.T) {
+	w := newHubWorld(t, "{}") // no hub answers
+	w.setBinding(t.Context(), object(t, bindingText("placement: {}, clusters: [{name: m}]")))
+	for range unreadAfter {
+		require.Error(t, w.reconcile(t.Context(), "default/a"))
+		require.Equal(t, map[string]bool{"m": true}, w.incomplete())
+		w.work.AddRateLimited("default/a")
+	}
+	require.Error(t, w.reconcile(t.Context(), "default/a"))
+	assert.Empty(t, w.incomplete())
+}
+
 // A job that has a place nowhere is told so, and of a cluster that cannot be followed, or not for a while, why nobody knows.
 func TestClustersOfWhichNothingIsKnown(t *testing.T) {
 	for name, test := range map[string]struct {

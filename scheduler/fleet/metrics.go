@@ -42,7 +42,7 @@ func newMeters(c *controller) *meters {
 			Buckets: metrics.ExponentialBuckets(0.0001, 2.5, 12),
 		}, []string{"result"}),
 		sent:      counter("gpuplan_fleet_sent_total", "Times that a job was sent to a cluster.", "cluster"),
-		withdrawn: counter("gpuplan_fleet_withdrawn_total", "Times that a job was taken out of a cluster, which is removed, or in which it has waited for too long.", "cluster"),
+		withdrawn: counter("gpuplan_fleet_withdrawn_total", "Times that a job was taken out of a cluster, which is removed, or in which it has waited, or had failed, for too long.", "cluster"),
 		answers:   counter("gpuplan_fleet_reservations_total", "Questions for the place of a job, by the answer of the cluster's scheduler: reserved, refused, or none in time.", "cluster", "answer"),
 		jobs:      gauge("gpuplan_fleet_jobs", "Jobs of the fleet's scheduler that have not gone, by state: held by the queue, waiting for a cluster, or sent to one.", "state", "cluster"),
 		usable:    gauge("gpuplan_fleet_cluster_usable", "Whether the hub reaches a cluster, and all that it shows is known, so that jobs may be sent there: 1 or 0.", "cluster"),
@@ -77,9 +77,10 @@ func (m *meters) CollectWithStability(ch chan<- metrics.Metric) {
 			jobs[where{"waiting", ""}]++
 		}
 	}
+	incomplete := m.incomplete()
 	for name := range m.clusters {
 		usable[name] = 0
-		if member := m.members[name]; member != nil && member.synced.Load() && m.ready(name) {
+		if member := m.members[name]; member != nil && member.synced.Load() && m.ready(name) && !incomplete[name] {
 			usable[name] = 1
 		}
 	}

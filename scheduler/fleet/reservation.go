@@ -239,7 +239,7 @@ func (c *controller) tend(ctx context.Context, b *binding, object *unstructured.
 	if m == nil {
 		return
 	}
-	if !finished { // also of one that is whole, of which a pod may come anew
+	if !finished { // also of one that is whole, of which a pod may come again
 		if err := c.unfence(ctx, b, m); err != nil {
 			klog.FromContext(ctx).Error(err, "A job that was sent is kept from starting still", "binding", b.key(), "cluster", to)
 			c.work.AddAfter(b.key(), again)

@@ -2,12 +2,15 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
 const (
@@ -76,7 +79,7 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 	c.mu.Lock()
 	for name, m := range c.members {
 		if r := m.reservation(b.key()); name != b.Cluster() && name != c.asked[b.key()].cluster && r != nil && r.Spec.Fenced && c.ready(name) {
-			if time.Since(c.fences[b.key()][name].last) >= refenceAfter {
+			if time.Since(c.fences[b.key()][name].last) >= refenceAfter && !m.rests() {
 				due[m] = r
 			}
 			stand = true
@@ -84,10 +87,22 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 	}
 	c.mu.Unlock()
 	for m, r := range due {
-		if !c.foreign(ctx, b, m) {
+		foreign, err := c.foreign(ctx, b, m)
+		switch {
+		case err != nil:
+		case foreign:
+			err = m.unreserve(ctx, b.key(), r)
+		default:
 			c.fence(ctx, b, object, m)
-		} else if err := m.unreserve(ctx, b.key(), r); err != nil { // its time will be over
-			klog.FromContext(ctx).Error(err, "Someone else's job of the name of one that has left is kept from starting", "binding", b.key(), "cluster", m.name)
+			if c.mu.Lock(); time.Since(c.fences[b.key()][m.name].last) >= refenceAfter {
+				err = errors.New("its scheduler cannot be asked")
+			}
+			c.mu.Unlock()
+		}
+		if err != nil && !apierrors.IsConflict(err) { // its time will be over, unless a later try is better
+			klog.FromContext(ctx).Error(err, "A fence of a job that has left is not looked after", "binding", b.key(), "cluster", m.name)
+			m.rest()
+			c.work.AddAfter(b.key(), quiet)
 		}
 	}
 	if stand {
@@ -96,11 +111,17 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 }
 
 // foreign reports whether a member has a job of the name that the hub has not made, nor left there.
-func (c *controller) foreign(ctx context.Context, b *binding, m *member) bool {
+func (c *controller) foreign(ctx context.Context, b *binding, m *member) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeWithin)
 	defer cancel()
 	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
-	return err == nil && found.GetLabels()[contract.KarmadaManagedLabel] != "true" && !b.Spec.PreserveResourcesOnDeletion
+	switch {
+	case kube.IsNotFound(err), errors.Is(err, kube.ErrNotServed):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return found.GetLabels()[contract.KarmadaManagedLabel] != "true" && !b.Spec.PreserveResourcesOnDeletion, nil
 }
 
 // unfence lets a job start in the cluster to which it is sent.

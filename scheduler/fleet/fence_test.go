@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -356,4 +357,30 @@ func TestAReservationIsDeletedAsItWasSeen(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, metav1.NewRVDeletionPrecondition("7").Preconditions.ResourceVersion, deleted.DeleteOptions.Preconditions.ResourceVersion)
 	assert.EqualValues(t, "u", *deleted.DeleteOptions.Preconditions.UID)
+}
+
+// A cluster that the hub reaches and this program does not costs one time-out for all jobs that have left it, for a while.
+func TestFencesInAClusterThatDoesNotAnswer(t *testing.T) {
+	w := newMemberWorld(t)
+	w.leaves(t, evictedText)
+	w.answer(t, contract.PhaseFenced)
+	require.Empty(t, w.leaves(t, evictedText))
+	delete(w.fences, "default/a")                          // by a program that has started since
+	client := w.m.client.Dynamic.(*fake.FakeDynamicClient) //nolint:forcetypeassert // newHubWorld has made it
+	asked := 0
+	client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked++
+		return true, nil, errors.New("connection refused")
+	})
+	b, err := bindingOf(object(t, bindingText("placement: {}, clusters: [{name: other}]")))
+	require.NoError(t, err)
+	for range 3 {
+		w.refence(t.Context(), b, w.job)
+		w.giveBack(t.Context(), "default/a", func(string, *contract.GangReservation) bool { return true })
+		assert.Equal(t, 1, asked)
+	}
+	w.m.unheard = time.Now().Add(-quiet)
+	w.giveBack(t.Context(), "default/a", func(string, *contract.GangReservation) bool { return true })
+	assert.Equal(t, 2, asked)
+	assert.NotContains(t, w.fences, "default/a", "nobody was asked for it")
 }

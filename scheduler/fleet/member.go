@@ -46,7 +46,15 @@ type member struct {
 	asking sync.Mutex
 	// reservations are what it was asked to keep, by binding.
 	reservations map[string]*contract.GangReservation
+	// unheard is when it did not answer last to what can wait. One goroutine uses it.
+	unheard time.Time
 }
+
+// rest has nothing asked of the member for a while that can wait: each job would wait for its time-out.
+func (m *member) rest() { m.unheard = time.Now() }
+
+// rests reports whether nothing is asked of the member that can wait.
+func (m *member) rests() bool { return time.Since(m.unheard) < quiet }
 
 // followMember begins to keep the picture of a member cluster in step, until ctx or the member ends. changed is called when it is
 // complete, and after each change, answered with the binding of a reservation of the fleet that has changed. devices means that it

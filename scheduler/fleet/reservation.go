@@ -292,7 +292,11 @@ func (c *controller) giveBack(ctx context.Context, key string, which func(cluste
 	c.mu.Lock()
 	back := map[*member]*contract.GangReservation{}
 	for name, m := range c.members {
-		if r := m.reservation(key); r != nil && which(name, r) && c.ready(name) { // of another one its time will be over, and it may take long to say so
+		switch r := m.reservation(key); {
+		case r == nil || !which(name, r) || !c.ready(name): // its time will be over, and it may take long to say so
+		case m.rests():
+			c.work.AddAfter(key, quiet)
+		default:
 			back[m] = r
 		}
 	}
@@ -300,6 +304,8 @@ func (c *controller) giveBack(ctx context.Context, key string, which func(cluste
 	for m, r := range back {
 		if err := m.unreserve(ctx, key, r); err != nil && !apierrors.IsConflict(err) { // its time will be over; of a change we are told
 			klog.FromContext(ctx).Error(err, "The reservation of a job is not deleted", "binding", key, "cluster", m.name)
+			m.rest()
+			c.work.AddAfter(key, quiet)
 		}
 	}
 }

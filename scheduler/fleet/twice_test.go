@@ -543,6 +543,9 @@ func (s *simulation) age(by time.Duration) {
 	}
 	for _, m := range s.members {
 		m.ahead += by
+		if m.picture != nil {
+			m.picture.unheard = m.picture.unheard.Add(-by)
+		}
 		m.dead = m.dead || m.hung && by > 15*time.Second
 	}
 }

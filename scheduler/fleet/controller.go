@@ -349,10 +349,12 @@ func (b *binding) endedThere(object *unstructured.Unstructured) (finished, told 
 	return there != nil && ended(there), there != nil
 }
 
-// stays reports whether a job has finished, so that it does not leave its cluster when that is removed.
+// stays reports whether a job has finished, so that it does not leave its cluster when that is removed. Of one that has failed nobody may
+// know any more where: it leaves if its policy has it go on elsewhere, as it may have done.
 func (b *binding) stays(object *unstructured.Unstructured) bool {
 	finished, told := b.endedThere(object)
-	return finished || !told && ended(object)
+	_, moves := b.toleration()
+	return finished || !told && ended(object) && (!moves || succeeded(object))
 }
 
 // succeeded reports whether a job has run, and is not to run once more.

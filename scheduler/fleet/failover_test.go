@@ -322,6 +322,11 @@ func TestJobsThatHaveEnded(t *testing.T) {
 			ended, _ := b.endedThere(in(t, "Failed"))
 			assert.Equal(t, test.ended, ended)
 			assert.Equal(t, test.stays, b.stays(in(t, "Failed")))
+			o.Object["spec"].(map[string]any)["failover"] = object(t, "{application: {decisionConditions: {}}}").Object //nolint:forcetypeassert // of this test
+			b, err = bindingOf(o)
+			require.NoError(t, err)
+			assert.Equal(t, test.ended, b.stays(in(t, "Failed")), "it may have failed where it was before")
+			assert.Equal(t, test.stays, b.stays(in(t, "Succeeded")))
 		})
 	}
 }

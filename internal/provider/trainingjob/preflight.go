@@ -131,7 +131,7 @@ func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
 	}
 	q.level = r.checker(m, spec).level
 	if m.ofFleet() { // its pods start in another cluster
-		if hub := r.asked(ctx, q.level); hub != nil {
+		if hub := r.asked(ctx, q.level); hub != nil && !m.Fleet.IsUnknown() {
 			spec.Owner = r.Session.Owner
 			if spec, _, err := inVersion(hub, sameUnknownImage(spec)); err == nil {
 				q.onHub = preflight.OnHub(ctx, hub, spec)

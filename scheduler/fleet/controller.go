@@ -481,6 +481,10 @@ func (c *controller) offers(b *binding, gangs toCome) (offers []clusterchoice.Of
 			}
 			unknown = unknown || m == nil && unreached[cluster.Name] == "" || m != nil && time.Since(m.began) < quiet
 		}
+		if why == "" && m.rests() {
+			why = "it does not answer"
+			c.work.AddAfter(b.key(), quiet)
+		}
 		if why == "" {
 			why = c.refused(b.key(), cluster.Name)
 		}

@@ -79,10 +79,13 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 	c.mu.Lock()
 	for name, m := range c.members {
 		if r := m.reservation(b.key()); name != b.Cluster() && name != c.asked[b.key()].cluster && r != nil && r.Spec.Fenced && c.ready(name) {
-			if time.Since(c.fences[b.key()][name].last) >= refenceAfter && !m.rests() {
+			switch stand = true; {
+			case time.Since(c.fences[b.key()][name].last) < refenceAfter:
+			case m.rests():
+				c.work.AddAfter(b.key(), quiet)
+			default:
 				due[m] = r
 			}
-			stand = true
 		}
 	}
 	c.mu.Unlock()
@@ -101,7 +104,6 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 		}
 		if err != nil && !apierrors.IsConflict(err) { // its time will be over, unless a later try is better
 			klog.FromContext(ctx).Error(err, "A fence of a job that has left is not looked after", "binding", b.key(), "cluster", m.name)
-			m.rest()
 			c.work.AddAfter(b.key(), quiet)
 		}
 	}
@@ -112,8 +114,8 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 
 // foreign reports whether a member has a job of the name that the hub has not made, nor left there.
 func (c *controller) foreign(ctx context.Context, b *binding, m *member) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeWithin)
-	defer cancel()
+	ctx, end := m.within(ctx)
+	defer end()
 	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
 	switch {
 	case kube.IsNotFound(err), errors.Is(err, kube.ErrNotServed):

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -359,8 +360,8 @@ func TestAReservationIsDeletedAsItWasSeen(t *testing.T) {
 	assert.EqualValues(t, "u", *deleted.DeleteOptions.Preconditions.UID)
 }
 
-// A cluster that the hub reaches and this program does not costs one time-out for all jobs that have left it, for a while.
-func TestFencesInAClusterThatDoesNotAnswer(t *testing.T) {
+// A cluster that the hub reaches and this program does not costs one time-out for all jobs, for a while: else they would hold up the others.
+func TestAClusterThatDoesNotAnswer(t *testing.T) {
 	w := newMemberWorld(t)
 	w.leaves(t, evictedText)
 	w.answer(t, contract.PhaseFenced)
@@ -370,17 +371,30 @@ func TestFencesInAClusterThatDoesNotAnswer(t *testing.T) {
 	asked := 0
 	client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		asked++
-		return true, nil, errors.New("connection refused")
+		return true, nil, errors.New("no answer")
 	})
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
 	b, err := bindingOf(object(t, bindingText("placement: {}, clusters: [{name: other}]")))
 	require.NoError(t, err)
-	for range 3 {
-		w.refence(t.Context(), b, w.job)
-		w.giveBack(t.Context(), "default/a", func(string, *contract.GangReservation) bool { return true })
-		assert.Equal(t, 1, asked)
-	}
-	w.m.unheard = time.Now().Add(-quiet)
+	w.refence(t.Context(), b, w.job)
+	w.refence(t.Context(), b, w.job)
+	require.Equal(t, 2, asked, "it answers, and refuses")
+	w.refence(late, b, w.job)
+	require.Equal(t, 3, asked)
+
+	w.refence(t.Context(), b, w.job)
 	w.giveBack(t.Context(), "default/a", func(string, *contract.GangReservation) bool { return true })
-	assert.Equal(t, 2, asked)
+	evicted, err := bindingOf(object(t, bindingText(evictedText)))
+	require.NoError(t, err)
+	gangs := newToCome(gang(t, "a", 2, 1))
+	assert.Equal(t, "m: the job was there, and the cluster does not answer whether it is there still", w.controller.leaves(t.Context(), evicted, w.job, gangs))
+	offers, reasons, _ := w.offers(w.bindings["default/a"], gangs)
+	assert.Empty(t, offers)
+	assert.Equal(t, []string{"m: it does not answer"}, reasons)
+	assert.Equal(t, 3, asked)
 	assert.NotContains(t, w.fences, "default/a", "nobody was asked for it")
+	w.m.unheard = time.Now().Add(-quiet)
+	assert.Contains(t, w.controller.leaves(t.Context(), evicted, w.job, gangs), "no answer")
+	assert.Equal(t, 4, asked)
 }

@@ -95,14 +95,21 @@ func (c *controller) leaving(ctx context.Context, b *binding, object *unstructur
 	if !was && pods == 0 {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeWithin)
-	defer cancel()
+	const silent = "the job was there, and the cluster does not answer whether it is there still"
+	if was && m.rests() {
+		return silent
+	}
+	ctx, end := m.within(ctx)
+	defer end()
 	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
 	there, starts := err == nil, ""
 	switch {
 	case err != nil && !kube.IsNotFound(err):
-		if !was {
+		switch {
+		case !was:
 			return ""
+		case ctx.Err() != nil:
+			return silent
 		}
 		return "the job was there, and whether it is there still cannot be read: " + err.Error()
 	case !there || found.GetLabels()[contract.KarmadaManagedLabel] == "true":

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -46,14 +47,23 @@ type member struct {
 	asking sync.Mutex
 	// reservations are what it was asked to keep, by binding.
 	reservations map[string]*contract.GangReservation
-	// unheard is when it did not answer last to what can wait. One goroutine uses it.
+	// unheard is when it did not answer last in time. One goroutine uses it.
 	unheard time.Time
 }
 
-// rest has nothing asked of the member for a while that can wait: each job would wait for its time-out.
-func (m *member) rest() { m.unheard = time.Now() }
+// within is a context of what is asked of the member's API server, which has some time to answer, until end.
+func (m *member) within(ctx context.Context) (asking context.Context, end func()) {
+	asking, cancel := context.WithTimeout(ctx, writeWithin)
+	return asking, func() {
+		if errors.Is(asking.Err(), context.DeadlineExceeded) {
+			m.unheard = time.Now()
+		}
+		cancel()
+	}
+}
 
-// rests reports whether nothing is asked of the member that can wait.
+// rests reports whether the member is asked nothing that can wait, since it did not answer in time: else each job would wait for that, and
+// all others behind it, until the places lapse that are kept for them.
 func (m *member) rests() bool { return time.Since(m.unheard) < quiet }
 
 // followMember begins to keep the picture of a member cluster in step, until ctx or the member ends. changed is called when it is

@@ -304,7 +304,6 @@ func (c *controller) giveBack(ctx context.Context, key string, which func(cluste
 	for m, r := range back {
 		if err := m.unreserve(ctx, key, r); err != nil && !apierrors.IsConflict(err) { // its time will be over; of a change we are told
 			klog.FromContext(ctx).Error(err, "The reservation of a job is not deleted", "binding", key, "cluster", m.name)
-			m.rest()
 			c.work.AddAfter(key, quiet)
 		}
 	}
@@ -351,8 +350,8 @@ func (m *member) reservation(binding string) *contract.GangReservation {
 // reserve asks the member to keep the places of a job, or to keep them for longer, or, fenced, to let nothing of it start; known is false
 // where it knows no reservations.
 func (m *member) reserve(ctx context.Context, binding, fleet string, object *unstructured.Unstructured, fenced bool) (epoch int64, known bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, writeWithin)
-	defer cancel()
+	ctx, end := m.within(ctx)
+	defer end()
 	namespace, name, err := cache.SplitMetaNamespaceKey(binding)
 	if err != nil {
 		return 0, true, err
@@ -402,8 +401,8 @@ func missesNamespace(err error) bool {
 // unreserve deletes a reservation for a job, as it was seen, nil for whatever there is: who has hung since must not take away what the
 // next scheduler that leads has asked for.
 func (m *member) unreserve(ctx context.Context, binding string, seen metav1.Object) error {
-	ctx, cancel := context.WithTimeout(ctx, writeWithin)
-	defer cancel()
+	ctx, end := m.within(ctx)
+	defer end()
 	namespace, name, err := cache.SplitMetaNamespaceKey(binding)
 	if err != nil {
 		return err

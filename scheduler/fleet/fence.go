@@ -123,7 +123,7 @@ func (c *controller) foreign(ctx context.Context, b *binding, m *member) (bool, 
 	case err != nil:
 		return false, err
 	}
-	return found.GetLabels()[contract.KarmadaManagedLabel] != "true" && !b.Spec.PreserveResourcesOnDeletion, nil
+	return found.GetLabels()[contract.KarmadaManagedLabel] != "true" && !b.Spec.PreserveResourcesOnDeletion && !b.leftIn(m.name), nil
 }
 
 // unfence lets a job start in the cluster to which it is sent.

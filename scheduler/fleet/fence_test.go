@@ -398,3 +398,22 @@ func TestAClusterThatDoesNotAnswer(t *testing.T) {
 	assert.Contains(t, w.controller.leaves(t.Context(), evicted, w.job, gangs), "no answer")
 	assert.Equal(t, 4, asked)
 }
+
+// What a policy has left running in a cluster is the job's, also when the policy does not ask for that any more.
+func TestAJobThatWasLeftInACluster(t *testing.T) {
+	w := newMemberWorld(t)
+	w.bring(t, "")
+	said := w.leaves(t, evictedText+", preserveResourcesOnDeletion: true")
+	require.Contains(t, said, leftThere)
+	o := object(t, bindingText(evictedText))
+	gangs := newToCome(gang(t, "a", 2, 1))
+	leaves := func() string {
+		b, err := bindingOf(o)
+		require.NoError(t, err)
+		return w.controller.leaves(t.Context(), b, w.job, gangs)
+	}
+	o.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": contract.BindingScheduled, "status": "False", "message": said}}}
+	assert.Contains(t, leaves(), leftThere)
+	unstructured.RemoveNestedField(o.Object, "status")
+	assert.Empty(t, leaves(), "someone else's")
+}

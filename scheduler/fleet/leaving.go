@@ -83,6 +83,15 @@ func (b *binding) evictedFrom(cluster string) bool {
 	return slices.ContainsFunc(b.Spec.GracefulEvictionTasks, func(task fleet.Eviction) bool { return task.FromCluster == cluster })
 }
 
+// leftThere is said of a job that Karmada has left in a cluster from which it was taken.
+const leftThere = "the job was left there, as the policy's preserveResourcesOnDeletion asks; delete it there"
+
+// leftIn reports whether the binding says that the job was left in a cluster: the policy may ask for something else by now, and what is
+// there runs all the same.
+func (b *binding) leftIn(cluster string) bool {
+	return strings.Contains(b.said(), leftThere) && strings.Contains(b.said(), cluster)
+}
+
 // leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
 func (c *controller) leaving(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, m *member, cluster *contract.FleetCluster, was bool) string {
 	if m == nil || !m.synced.Load() || !cluster.Reached() {
@@ -113,8 +122,8 @@ func (c *controller) leaving(ctx context.Context, b *binding, object *unstructur
 		}
 		return "the job was there, and whether it is there still cannot be read: " + err.Error()
 	case !there || found.GetLabels()[contract.KarmadaManagedLabel] == "true":
-	case was && b.Spec.PreserveResourcesOnDeletion:
-		return "the job was left there, as the policy's preserveResourcesOnDeletion asks; delete it there"
+	case was && (b.Spec.PreserveResourcesOnDeletion || b.leftIn(m.name)):
+		return leftThere
 	default:
 		return "" // someone else's of that name
 	}

@@ -244,6 +244,9 @@ const (
 	// SentAnnotation on a binding is the cluster to which its job was sent last. It may run there until the cluster has shown that it does
 	// not: Karmada itself forgets where it was, also while the cluster cannot be asked.
 	SentAnnotation = "gpuplan.dev/sent-to"
+	// SucceededAnnotation on a binding is the UID of its job once a cluster has told that it has succeeded, of kinds of which the hub itself
+	// does not show that: Karmada forgets what a cluster has told when it takes the job from there.
+	SucceededAnnotation = "gpuplan.dev/succeeded"
 )
 
 // Job operators (Kubeflow training operator v1), Jobs of Kubernetes, and sets of them.

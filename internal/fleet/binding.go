@@ -143,6 +143,11 @@ func (b *Binding) Shown(object *unstructured.Unstructured) *unstructured.Unstruc
 	return &unstructured.Unstructured{Object: there}
 }
 
+// Succeeded reports whether a cluster has told once that the object has succeeded, of kinds of which the hub does not show that.
+func (b *Binding) Succeeded(object *unstructured.Unstructured) bool {
+	return object.GetUID() != "" && b.Annotations[contract.SucceededAnnotation] == string(object.GetUID())
+}
+
 // Scheduled is what the scheduler of the fleet says of the object, nil for nothing.
 func (b *Binding) Scheduled() *metav1.Condition {
 	return meta.FindStatusCondition(b.Status.Conditions, contract.BindingScheduled)

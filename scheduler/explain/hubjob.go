@@ -94,6 +94,9 @@ func (j HubJob) finished() bool {
 		there := j.binding.Shown(j.object)
 		shown, told = cmp.Or(there, shown), there != nil
 	}
+	if !told && j.binding.Succeeded(j.object) {
+		return true
+	}
 	status, err := trainingjob.StatusOf(shown)
 	return err == nil && status.Finished() && (told || status.Phase != trainingjob.Failed)
 }

@@ -149,6 +149,11 @@ func TestHubJobThatHasFailedElsewhere(t *testing.T) {
 		j.binding = nil
 		assert.True(t, j.finished(), name)
 	}
+	j := hubJob(t, "1", nil, nil)
+	j.object.SetUID("u")
+	assert.False(t, j.finished())
+	j.binding.Annotations = map[string]string{contract.SucceededAnnotation: "u"}
+	assert.True(t, j.finished(), "its cluster has told so")
 }
 
 // Without the right to see the queue nobody is told that the job is in none.

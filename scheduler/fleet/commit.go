@@ -71,12 +71,26 @@ func (c *controller) note(ctx context.Context, b *binding) error {
 	if len(b.Spec.Clusters) == 1 {
 		change["spec"] = map[string]any{"clusters": b.target(b.Cluster())}
 	}
-	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]string{contract.SentAnnotation: b.Cluster()}}, change)
+	return c.annotate(ctx, b, contract.SentAnnotation, b.Cluster(), change)
+}
+
+// noteSuccess has a binding say whether its job has succeeded.
+func (c *controller) noteSuccess(ctx context.Context, b *binding, object *unstructured.Unstructured, succeeded bool) error {
+	var uid any
+	if succeeded {
+		uid = string(object.GetUID())
+	}
+	return c.annotate(ctx, b, contract.SucceededAnnotation, uid, map[string]any{})
+}
+
+// annotate notes something on a binding, nil to forget it, with a change of it.
+func (c *controller) annotate(ctx context.Context, b *binding, name string, value any, change map[string]any) error {
+	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]any{name: value}}, change)
 	switch {
 	case apierrors.IsConflict(err):
 		return nil // it is told of the change
 	case err != nil:
-		return fmt.Errorf("note where %s %s/%s is: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, err)
+		return fmt.Errorf("note what is known of %s %s/%s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, err)
 	}
 	c.wrote(written)
 	return nil

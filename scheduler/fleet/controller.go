@@ -354,7 +354,7 @@ func (b *binding) endedThere(object *unstructured.Unstructured) (finished, told 
 func (b *binding) stays(object *unstructured.Unstructured) bool {
 	finished, told := b.endedThere(object)
 	_, moves := b.toleration()
-	return finished || !told && ended(object) && (!moves || succeeded(object))
+	return finished || !told && (b.Succeeded(object) || ended(object) && (!moves || succeeded(object)))
 }
 
 // succeeded reports whether a job has run, and is not to run once more.
@@ -391,6 +391,9 @@ func (c *controller) keep(ctx context.Context, b *binding, object *unstructured.
 	if !b.noted() {
 		return c.note(ctx, b) // which brings us back
 	}
+	if there := b.Shown(object); there != nil && !succeeded(object) && succeeded(there) != b.Succeeded(object) {
+		return c.noteSuccess(ctx, b, object, succeeded(there)) // as well
+	}
 	if text := result(b.Cluster(), pods); len(pods) > 0 && b.said() != text {
 		if _, err := c.report(ctx, b, metav1.ConditionTrue, reasonSuccess, text); err != nil {
 			return err
@@ -423,7 +426,7 @@ func (c *controller) place(ctx context.Context, b *binding, object *unstructured
 	if sent { // it was taken out of its cluster, by whom ever
 		c.yield(ctx, b.key())
 	}
-	if succeeded(object) {
+	if succeeded(object) || b.Succeeded(object) {
 		return c.refuse(ctx, b, object, reasonNoCluster, "the job has succeeded, and was taken out of its cluster: it is sent to no other one, where it would run once more")
 	}
 	if why := c.leaves(ctx, b, object, gangs); why != "" {

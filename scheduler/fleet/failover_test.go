@@ -340,3 +340,36 @@ func TestAJobThatHasSucceeded(t *testing.T) {
 		assert.Equal(t, asked, ok, phase)
 	}
 }
+
+// That a job has succeeded is known of kinds of which the hub does not show it, too, once its cluster has told so: it does not run once
+// more when Karmada has taken it from there, and forgotten that.
+func TestAJobOfWhichItsClusterHasToldThatItHasSucceeded(t *testing.T) {
+	w, o := newHubWorld(t, "{}"), object(t, jobText)
+	const sent = "placement: {}, clusters: [{name: m}]"
+	annotated := func() string { return w.bindings["default/a"].Annotations[contract.SucceededAnnotation] }
+	for phase, said := range map[string]string{"Running": "", "Failed": "", "Succeeded": "first"} {
+		b := object(t, bindingText(sent))
+		b.SetAnnotations(map[string]string{contract.SentAnnotation: "m", contract.SucceededAnnotation: "another"})
+		b.Object["status"] = object(t, `{aggregatedStatus: [{clusterName: m, status: {conditions: [{type: `+phase+`, status: "True"}]}}]}`).Object
+		_, err := w.hub.Resource(bindings).Namespace("default").Update(t.Context(), b, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.setBinding(t.Context(), b)
+		require.NoError(t, w.keep(t.Context(), w.bindings["default/a"], o, nil))
+		if said == "" {
+			assert.Equal(t, "another", annotated(), phase)
+			b.SetAnnotations(map[string]string{contract.SentAnnotation: "m", contract.SucceededAnnotation: "first"}) // by what an earlier one of its name has told
+			w.setBinding(t.Context(), b)
+			require.NoError(t, w.keep(t.Context(), w.bindings["default/a"], o, nil))
+		}
+		assert.Equal(t, said, annotated(), phase)
+	}
+	for uid, asked := range map[string]bool{"first": false, "another": true} {
+		w := newHubWorld(t, "{}")
+		taken := object(t, bindingText("placement: {}"))
+		taken.SetAnnotations(map[string]string{contract.SucceededAnnotation: uid})
+		w.setBinding(t.Context(), taken)
+		assert.Equal(t, !asked, w.bindings["default/a"].stays(o))
+		require.NoError(t, w.decide(t, o))
+		assert.Equal(t, asked, w.asked["default/a"].cluster != "", uid)
+	}
+}

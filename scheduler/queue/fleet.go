@@ -64,7 +64,9 @@ func (s *state) boundJob(object *unstructured.Unstructured, content *fleet.Bindi
 	if j.finished == contract.UnitFailed { // in a cluster that it has left, where the one in which it is does not say so
 		j.finished = ""
 	}
-	if there := content.Shown(described.object); there != nil {
+	if there := content.Shown(described.object); there == nil && content.Succeeded(described.object) {
+		j.finished = contract.UnitSucceed
+	} else if there != nil {
 		if status, err := trainingjob.StatusOf(there); err == nil {
 			j.course(status)
 			if status.Phase == trainingjob.Running || j.finished != "" {

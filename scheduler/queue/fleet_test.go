@@ -190,3 +190,18 @@ func TestJobsThatDeclineTheQueueOfAHub(t *testing.T) {
 		assert.Equal(t, "enqueue a-job", s.plan(patient, now, nil).names(), name)
 	}
 }
+
+// A job that has succeeded, of which its cluster says nothing any more, is not one that goes on.
+func TestAJobThatHadSucceeded(t *testing.T) {
+	s := world(t)
+	o, err := toObject(object("a", func(j *batchv1.Job) { released(j); j.ResourceVersion = "6" }))
+	require.NoError(t, err)
+	require.NoError(t, s.describeBound(kinds()[2], o, 0))
+	putUnit(t, s, "a", 10, contract.QueueUnitStatus{Phase: contract.UnitSucceed, Attempts: 1})
+	b := bindingTo(t, "a", 20, "suspension: {scheduling: false}", "")
+	b.SetAnnotations(map[string]string{contract.SucceededAnnotation: string(o.GetUID())})
+	require.NoError(t, s.setBinding(b))
+	for _, job := range s.jobs {
+		assert.Equal(t, contract.UnitSucceed, job.finished)
+	}
+}

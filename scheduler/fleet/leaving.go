@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -113,7 +114,7 @@ func (c *controller) leaving(ctx context.Context, b *binding, object *unstructur
 	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
 	there, starts := err == nil, ""
 	switch {
-	case err != nil && !kube.IsNotFound(err):
+	case err != nil && !kube.IsNotFound(err) && !errors.Is(err, kube.ErrNotServed):
 		switch {
 		case !was:
 			return ""

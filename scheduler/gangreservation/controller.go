@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -43,6 +44,9 @@ var Resource = schema.GroupVersionResource{Group: contract.GangReservationGroup,
 
 // keptFor is how long an object stays after its places are not held any more, for who wants to know what became of it.
 const keptFor = 10 * time.Minute
+
+// A scheduler that starts tries to list the reservations so often, and for so long.
+const listAgain, listWithin = time.Second, 10 * time.Second
 
 // Controller answers reservations while [Controller.Run] runs.
 type Controller struct {
@@ -120,15 +124,25 @@ func (r *Controller) Restore(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), r.synced) {
 		return fmt.Errorf("wait for the reservations: %w", context.Cause(ctx))
 	}
-	// The watch may lag behind what a predecessor has promised last.
-	list, err := r.client.Resource(Resource).List(ctx, metav1.ListOptions{})
+	// The watch may lag behind what a predecessor has promised last, or was asked for.
+	var list *unstructured.UnstructuredList
+	err := wait.PollUntilContextTimeout(ctx, listAgain, listWithin, true, func(ctx context.Context) (listed bool, err error) {
+		list, err = r.client.Resource(Resource).List(ctx, metav1.ListOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			klog.FromContext(ctx).Error(err, "Cannot list the reservations")
+			return false, nil
+		}
+		return true, nil
+	})
 	switch {
-	case err == nil:
+	case ctx.Err() != nil:
+		return fmt.Errorf("list the reservations: %w", context.Cause(ctx))
+	case err != nil:
+		klog.FromContext(ctx).Info("Those reservations are held of which the watch tells")
+	case list != nil:
 		for i := range list.Items {
 			r.set(&list.Items[i])
 		}
-	case !apierrors.IsNotFound(err):
-		klog.FromContext(ctx).Error(err, "Cannot list the reservations: those are held of which the watch tells")
 	}
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.objects))

@@ -243,3 +243,20 @@ func TestPromiseToAGangThatCameMeanwhile(t *testing.T) {
 	assert.Equal(t, 1, next.place("gang"))
 	assert.False(t, next.cache.Granted("ns/gang"))
 }
+
+// A scheduler that starts lists the reservations until it has them.
+func TestRestoreWithoutAnswer(t *testing.T) {
+	w := newWorld(t)
+	w.ask("r", "one", 1, jobOf("gang", 8))
+	require.Equal(t, contract.PhaseReserved, w.decide("r").Phase)
+	next := newWorld(t)
+	next.Controller.client = w.client()
+	next.synced = func() bool { return true }
+	tries := 0
+	w.client().PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		tries++
+		return tries < 3, nil, apierrors.NewServiceUnavailable("starting")
+	})
+	require.NoError(t, next.Restore(t.Context()))
+	assert.True(t, next.cache.Granted("ns/gang"))
+}

@@ -39,7 +39,7 @@ func (r *Controller) keepOut(ctx context.Context, reservation *contract.GangRese
 		return nil
 	}
 	return r.write(ctx, reservation, contract.GangReservationStatus{
-		Epoch: reservation.Spec.Epoch, Phase: contract.PhaseFenced, Message: "Nothing of the job has a node, or gets one.", Expires: r.until(reservation),
+		Epoch: reservation.Spec.Epoch, Phase: contract.PhaseFenced, Message: "No gang of the job has a node, or gets one.", Expires: r.until(reservation),
 	})
 }
 

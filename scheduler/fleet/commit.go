@@ -85,15 +85,22 @@ func (c *controller) noteSuccess(ctx context.Context, b *binding, object *unstru
 
 // annotate notes something on a binding, nil to forget it, with a change of it.
 func (c *controller) annotate(ctx context.Context, b *binding, name string, value any, change map[string]any) error {
-	written, err := c.patch(ctx, b, map[string]any{"annotations": map[string]any{name: value}}, change)
-	switch {
-	case apierrors.IsConflict(err):
-		return nil // it is told of the change
-	case err != nil:
+	if _, err := c.rewrite(ctx, b, map[string]any{"annotations": map[string]any{name: value}}, change); err != nil {
 		return fmt.Errorf("note what is known of %s %s/%s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, err)
 	}
-	c.wrote(written)
 	return nil
+}
+
+// rewrite changes a binding, and takes that in; done is false where it has changed meanwhile, which is told.
+func (c *controller) rewrite(ctx context.Context, b *binding, metadata, change map[string]any) (done bool, err error) {
+	written, err := c.patch(ctx, b, metadata, change)
+	if apierrors.IsConflict(err) {
+		return false, nil
+	}
+	if err == nil {
+		c.wrote(written)
+	}
+	return err == nil, err
 }
 
 // patch changes a binding with a merge patch, which fails if the binding has changed.

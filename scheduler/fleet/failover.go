@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -161,20 +159,13 @@ func (c *controller) evict(ctx context.Context, b *binding, object *unstructured
 		"fromCluster": from, "purgeMode": mode, "reason": reasonApplicationFailure, "message": why, "producer": contract.FleetSchedulerName,
 		"creationTimestamp": metav1.Now(), "clustersBeforeFailover": []any{from},
 	})
-	written, err := c.patch(ctx, b, map[string]any{}, map[string]any{"spec": map[string]any{"clusters": []any{}, "gracefulEvictionTasks": tasks}})
-	switch {
-	case apierrors.IsConflict(err):
-		return nil // it is told of the change
-	case err != nil:
-		return fmt.Errorf("take %s %s/%s out of cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, from, err)
+	if done, err := c.takeOut(ctx, b, object, map[string]any{"gracefulEvictionTasks": tasks}, why); !done {
+		return err
 	}
-	c.wrote(written)
 	c.mu.Lock()
 	delete(c.watched, b.key())
 	c.mu.Unlock()
 	c.yield(ctx, b.key())
-	c.meters.withdrawn.WithLabelValues(from).Inc()
-	c.tell(b, object, corev1.EventTypeWarning, eventWithdrawn, why)
 	return nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 )
 
 const (
@@ -90,10 +89,12 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 	}
 	c.mu.Unlock()
 	for m, r := range due {
-		foreign, err := c.foreign(ctx, b, m)
+		asking, end := m.within(ctx)
+		found, err := m.find(asking, b)
+		end()
 		switch {
 		case err != nil:
-		case foreign:
+		case found == foreign:
 			err = m.unreserve(ctx, b.key(), r)
 		default:
 			c.fence(ctx, b, object, m)
@@ -110,20 +111,6 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 	if stand {
 		c.work.AddAfter(b.key(), refenceAfter)
 	}
-}
-
-// foreign reports whether a member has a job of the name that the hub has not made, nor left there.
-func (c *controller) foreign(ctx context.Context, b *binding, m *member) (bool, error) {
-	ctx, end := m.within(ctx)
-	defer end()
-	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
-	switch {
-	case kube.IsNotFound(err), errors.Is(err, kube.ErrNotServed):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	return found.GetLabels()[contract.KarmadaManagedLabel] != "true" && !b.Spec.PreserveResourcesOnDeletion && !b.leftIn(m.name), nil
 }
 
 // unfence lets a job start in the cluster to which it is sent.

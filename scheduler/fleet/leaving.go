@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -93,6 +92,32 @@ func (b *binding) leftIn(cluster string) bool {
 	return strings.Contains(b.said(), leftThere) && strings.Contains(b.said(), cluster)
 }
 
+// presence is what a member has by the name of a job.
+type presence int
+
+const (
+	absent  presence = iota
+	brought          // the job, as Karmada has brought it
+	left             // the job, as Karmada has left it
+	foreign          // someone else's
+)
+
+// find looks what the member has by the name of a job.
+func (m *member) find(ctx context.Context, b *binding) (presence, error) {
+	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
+	switch {
+	case kube.IsNotFound(err), errors.Is(err, kube.ErrNotServed):
+		return absent, nil
+	case err != nil:
+		return absent, err
+	case found.GetLabels()[contract.KarmadaManagedLabel] == "true":
+		return brought, nil
+	case b.Spec.PreserveResourcesOnDeletion || b.leftIn(m.name):
+		return left, nil
+	}
+	return foreign, nil
+}
+
 // leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
 func (c *controller) leaving(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, m *member, cluster *contract.FleetCluster, was bool) string {
 	if m == nil || !m.synced.Load() || !cluster.Reached() {
@@ -111,28 +136,23 @@ func (c *controller) leaving(ctx context.Context, b *binding, object *unstructur
 	}
 	ctx, end := m.within(ctx)
 	defer end()
-	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
-	there, starts := err == nil, ""
+	found, err := m.find(ctx, b)
 	switch {
-	case err != nil && !kube.IsNotFound(err) && !errors.Is(err, kube.ErrNotServed):
-		switch {
-		case !was:
-			return ""
-		case ctx.Err() != nil:
-			return silent
-		}
+	case err != nil && !was, found == foreign, found == left && !was:
+		return ""
+	case err != nil && ctx.Err() != nil:
+		return silent
+	case err != nil:
 		return "the job was there, and whether it is there still cannot be read: " + err.Error()
-	case !there || found.GetLabels()[contract.KarmadaManagedLabel] == "true":
-	case was && (b.Spec.PreserveResourcesOnDeletion || b.leftIn(m.name)):
+	case found == left:
 		return leftThere
-	default:
-		return "" // someone else's of that name
 	}
+	starts := ""
 	if was {
 		starts = c.fence(ctx, b, object, m) // before it is looked which pods are there
 	}
 	switch {
-	case there:
+	case found == brought:
 		return "the job is there still"
 	case !was:
 		pods = m.podsOf(gangs, false)
@@ -222,15 +242,21 @@ func (c *controller) withdraw(ctx context.Context, b *binding, object *unstructu
 			return c.refuse(ctx, b, object, reasonNoCluster, fmt.Sprintf("cluster %s is being removed from the fleet, and the job waits until it is gone from there: %s", from, why))
 		}
 	}
-	written, err := c.patch(ctx, b, map[string]any{}, map[string]any{"spec": map[string]any{"clusters": []any{}}})
-	switch {
-	case apierrors.IsConflict(err):
-		return nil // it is told of the change
-	case err != nil:
-		return fmt.Errorf("take %s %s/%s out of cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, from, err)
+	_, err := c.takeOut(ctx, b, object, map[string]any{}, fmt.Sprintf("cluster %s is removed from the fleet: the job goes to another one", from))
+	return err
+}
+
+// takeOut takes a job out of its cluster, with a change of the binding's spec, and says why; done is false where the binding has changed
+// meanwhile, which is told.
+func (c *controller) takeOut(ctx context.Context, b *binding, object *unstructured.Unstructured, spec map[string]any, why string) (done bool, err error) {
+	from := b.Cluster()
+	spec["clusters"] = []any{}
+	if done, err = c.rewrite(ctx, b, map[string]any{}, map[string]any{"spec": spec}); err != nil {
+		return false, fmt.Errorf("take %s %s/%s out of cluster %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Namespace, b.Spec.Resource.Name, from, err)
 	}
-	c.wrote(written)
-	c.meters.withdrawn.WithLabelValues(from).Inc()
-	c.tell(b, object, corev1.EventTypeWarning, eventWithdrawn, fmt.Sprintf("cluster %s is removed from the fleet: the job goes to another one", from))
-	return nil
+	if done {
+		c.meters.withdrawn.WithLabelValues(from).Inc()
+		c.tell(b, object, corev1.EventTypeWarning, eventWithdrawn, why)
+	}
+	return done, nil
 }

@@ -15,6 +15,9 @@ const (
 	GangReservationResource = "gangreservations"
 	// FleetLabel on a reservation is the fleet that has made it: the UID of the namespace kube-system of its hub.
 	FleetLabel = "gpuplan.dev/fleet"
+	// LeftLabel on a reservation, "true", means that the job was in the cluster before: a fence stands there unless the place of the job is
+	// asked for, or the job is there.
+	LeftLabel = "gpuplan.dev/left"
 )
 
 // GangReservation asks the scheduler of a cluster to keep the places of a job's gangs before the job is there, or to let none of them

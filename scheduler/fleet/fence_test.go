@@ -329,6 +329,53 @@ func TestAJobThatIsNotToComeBack(t *testing.T) {
 	assert.Equal(t, "other", w.sentTo(t))
 }
 
+// A fence that was opened to ask for the job's place goes up again when that is not followed by the job, also by a scheduler that knows
+// only what it reads: whoever has read that the job was to be there may make it there late.
+func TestAFenceThatWasOpenedInVain(t *testing.T) {
+	fenced := func(w *memberWorld) bool {
+		r := w.reservation(t)
+		require.NotNil(t, r)
+		there, _, err := unstructured.NestedBool(r.Object, "spec", "fenced")
+		require.NoError(t, err)
+		return there
+	}
+	for name, vain := range map[string]func(w *memberWorld){
+		"nobody answers": func(w *memberWorld) {
+			asked := w.asked["default/a"]
+			asked.last = time.Now().Add(-answerWithin)
+			w.asked["default/a"] = asked
+			require.NoError(t, w.decide(t, w.job))
+		},
+		"it is held for the queue": func(w *memberWorld) { w.yield(t.Context(), "default/a") },
+		"it is refused": func(w *memberWorld) {
+			w.answer(t, contract.PhaseRefused)
+			w.m.setReservation(w.reservation(t))
+			for range 2 {
+				require.NoError(t, w.decide(t, w.job))
+			}
+		},
+		"another scheduler leads": func(w *memberWorld) {
+			w.asked, w.left = map[string]request{}, map[string]map[string]bool{}
+			require.NoError(t, w.decide(t, w.job))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newMemberWorld(t)
+			w.leaves(t, evictedText)
+			w.answer(t, contract.PhaseFenced)
+			require.Empty(t, w.leaves(t, evictedText))
+			w.left, w.fences = map[string]map[string]bool{}, map[string]map[string]request{} // another one leads
+			w.told["default/a"] = time.Now()                                                 // it is not told of anything here
+			require.NoError(t, w.decide(t, w.job))
+			require.Equal(t, "m", w.asked["default/a"].cluster)
+			require.False(t, fenced(w))
+			w.m.setReservation(w.reservation(t))
+			vain(w)
+			assert.True(t, fenced(w))
+		})
+	}
+}
+
 // A fence that a scheduler of the fleet which had hung has put up late does not outlast that the job runs there.
 func TestAFenceWhereAJobRuns(t *testing.T) {
 	w := newMemberWorld(t)

@@ -38,10 +38,15 @@ func (c *controller) leaves(ctx context.Context, b *binding, object *unstructure
 		}
 	}
 	for name, m := range members {
-		if r := m.reservation(b.key()); r != nil && r.Spec.Fenced && r.Status.Phase != contract.PhaseFenced {
-			if _, known := left[name]; !known {
-				left[name] = true // since before this program started
-			}
+		r := m.reservation(b.key())
+		if _, known := left[name]; known || r == nil {
+			continue
+		}
+		switch {
+		case r.Spec.Fenced && r.Status.Phase != contract.PhaseFenced:
+			left[name] = true // since before this program started
+		case !r.Spec.Fenced && r.Labels[contract.LeftLabel] != "":
+			left[name] = false // its fence is open for as long as its place is asked for there
 		}
 	}
 	for name, may := range left {

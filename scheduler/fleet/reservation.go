@@ -92,10 +92,7 @@ func (c *controller) ask(ctx context.Context, b *binding, object *unstructured.U
 	delete(c.fences[b.key()], chosen.name)
 	c.mu.Unlock()
 	if !reservable(pods) {
-		if err := c.unfence(ctx, b, chosen); err != nil {
-			return err
-		}
-		return c.send(ctx, b, object, chosen, pods)
+		return c.send(ctx, b, object, chosen, pods) // a fence there is opened once it is sent
 	}
 	epoch, known, err := chosen.reserve(ctx, b.key(), c.id, object, false)
 	switch {
@@ -162,7 +159,7 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.abandon(b.key())
-		c.work.Add(b.key()) // what asked for a place there has opened the fence there, if the job has left it
+		c.work.Add(b.key())
 		return true, nil
 	case answered && reservation.Status.Phase == contract.PhaseReserved && time.Since(asked.last) >= lease: // it lapses, whatever was shown last
 		return true, c.ask(ctx, b, object, m, pods)
@@ -183,10 +180,7 @@ func (c *controller) hear(ctx context.Context, b *binding, object *unstructured.
 	default:
 		c.meters.answers.WithLabelValues(m.name, answerNone).Inc()
 		c.put(b.key(), m, "its scheduler does not answer")
-		if reservation == nil {
-			return true, m.unreserve(ctx, b.key(), nil)
-		}
-		return true, m.unreserve(ctx, b.key(), reservation)
+		return true, c.takeBack(ctx, b.key(), m, reservation)
 	}
 	return true, nil
 }
@@ -287,7 +281,7 @@ func (c *controller) drop(ctx context.Context, key, but string) {
 	c.giveBack(ctx, key, func(name string, r *contract.GangReservation) bool { return name != but && !r.Spec.Fenced })
 }
 
-// giveBack deletes reservations of a job.
+// giveBack gives back what is reserved for a job in clusters.
 func (c *controller) giveBack(ctx context.Context, key string, which func(cluster string, r *contract.GangReservation) bool) {
 	c.mu.Lock()
 	back := map[*member]*contract.GangReservation{}
@@ -302,11 +296,30 @@ func (c *controller) giveBack(ctx context.Context, key string, which func(cluste
 	}
 	c.mu.Unlock()
 	for m, r := range back {
-		if err := m.unreserve(ctx, key, r); err != nil && !apierrors.IsConflict(err) { // its time will be over; of a change we are told
+		if err := c.takeBack(ctx, key, m, r); err != nil && !apierrors.IsConflict(err) { // its time will be over; of a change we are told
 			klog.FromContext(ctx).Error(err, "The reservation of a job is not deleted", "binding", key, "cluster", m.name)
 			c.work.AddAfter(key, quiet)
 		}
 	}
+}
+
+// takeBack ends what a member was asked to keep for a job, nil for something that it does not show. Where the job was before, and asking
+// for its place has opened the fence, that goes up again.
+func (c *controller) takeBack(ctx context.Context, key string, m *member, r *contract.GangReservation) error {
+	if r == nil {
+		return m.unreserve(ctx, key, nil)
+	}
+	c.mu.Lock()
+	b := c.bindings[key]
+	c.mu.Unlock()
+	if b == nil || b.Cluster() == m.name || r.Labels[contract.LeftLabel] == "" {
+		return m.unreserve(ctx, key, r)
+	}
+	epoch, known, err := m.reserve(ctx, key, c.id, &unstructured.Unstructured{Object: r.Spec.Job}, true)
+	if err == nil && known {
+		c.noteFence(key, request{cluster: m.name, epoch: epoch, last: time.Now()})
+	}
+	return err
 }
 
 // ready reports whether the hub reaches a cluster; mu must be held.
@@ -357,26 +370,30 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 		return 0, true, err
 	}
 	client := m.client.Dynamic.Resource(gangreservation.Resource).Namespace(namespace)
-	epoch = 1
-	if before := m.reservation(binding); before != nil {
+	before := m.reservation(binding)
+	if epoch = 1; before != nil {
 		epoch = before.Spec.Epoch + 1
 	}
-	spec := map[string]any{"job": manifest(object, m.name), "epoch": epoch, "seconds": int64(lease / time.Second)}
+	spec, labels := map[string]any{"job": manifest(object, m.name), "epoch": epoch, "seconds": int64(lease / time.Second)}, map[string]any{contract.FleetLabel: fleet}
 	if fenced {
-		spec["fenced"], spec["seconds"] = true, int64(fencedFor/time.Second)
+		spec["fenced"], spec["seconds"], labels[contract.LeftLabel] = true, int64(fencedFor/time.Second), "true"
 	}
 	var written *unstructured.Unstructured
-	if epoch == 1 {
+	if before == nil {
 		reservation := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": contract.GangReservationGroup + "/" + contract.GangReservationVersion, "kind": contract.GangReservationKind,
-			"metadata": map[string]any{"name": name, "namespace": namespace, "labels": map[string]any{contract.FleetLabel: fleet}},
+			"metadata": map[string]any{"name": name, "namespace": namespace, "labels": labels},
 			"spec":     spec,
 		}}
 		written, err = client.Create(ctx, reservation, metav1.CreateOptions{FieldManager: contract.FleetSchedulerName})
 	} else {
-		var patch []byte
 		// What was asked for before it is told of is not asked for again by the same number, which would be answered already.
-		if patch, err = json.Marshal([]map[string]any{{"op": "test", "path": "/spec/epoch", "value": epoch - 1}, {"op": "replace", "path": "/spec", "value": spec}}); err == nil {
+		change := []map[string]any{{"op": "test", "path": "/spec/epoch", "value": epoch - 1}, {"op": "replace", "path": "/spec", "value": spec}}
+		if fenced && before.Labels[contract.LeftLabel] == "" {
+			change = append(change, map[string]any{"op": "add", "path": "/metadata/labels", "value": labels})
+		}
+		var patch []byte
+		if patch, err = json.Marshal(change); err == nil {
 			written, err = client.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: contract.FleetSchedulerName})
 		}
 	}

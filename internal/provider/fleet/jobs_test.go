@@ -202,6 +202,19 @@ output "where" {
 		return err == nil && len(list) == 0
 	}, time.Minute, time.Second, "the hub deletes it there")
 
+	// What a policy leaves in its cluster is not waited for.
+	keeps := strings.Replace(base, `"gangs"
+  resource`, `"gangs"
+  preserve_resources_on_deletion = true
+  resource`, 1)
+	cli.Write(t, keeps+ofFleet("c", 2, ""))
+	cli.Apply(t, 1, 1, 0)
+	said = cli.Must(t, "destroy", "-auto-approve", "-target=gpuplan_training_job.c")
+	assert.Contains(t, strings.Join(strings.Fields(said), " "), "Job default/c is deleted on the hub, and stays in cluster member-2")
+	kept, err := two.Get(t.Context(), pyTorchJob, "default", "c")
+	require.NoError(t, err)
+	require.NoError(t, two.DeleteObject(t.Context(), kept))
+
 	cli.Must(t, "destroy", "-auto-approve")
 	for name, client := range map[string]*kube.Client{"hub": hub, "member-1": one, "member-2": two} {
 		list, err := client.List(t.Context(), pyTorchJob, "", "")

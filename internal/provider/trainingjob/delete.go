@@ -52,6 +52,10 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 		if at, err = r.siteOf(ctx, m, live); err != nil && at.cluster == "" {
 			return nil, err
 		}
+		if left := at.left; left != "" { // it may run there still
+			at, err = siteInMember(ctx, r.Session, spec.Framework, live, left)
+			at.left = left
+		}
 		if err != nil { // the hub deletes it there all the same, and a cluster that is lost would keep it for ever
 			diags.AddWarning("Job may run still", fmt.Sprintf("%s Job %s is deleted on the hub, which deletes it in cluster %s as soon as it reaches that. Until then nobody knows whether its pods have gone, and their GPUs are free.",
 				session.Sentence(err), spec.ID(), at.cluster))
@@ -61,7 +65,12 @@ func (r *trainingJob) remove(ctx context.Context, m *model) (diags diag.Diagnost
 	if err := r.discard(ctx, client, spec, live); err != nil {
 		return diags, err
 	}
-	return diags, at.emptied(ctx, spec)
+	stays, err := at.emptied(ctx, spec)
+	if stays && at.left == "" {
+		diags.AddWarning("Job runs on", fmt.Sprintf("Job %s is deleted on the hub, and stays in cluster %s, as the policy's preserve_resources_on_deletion asks. Delete it there once it is not needed any more.",
+			spec.ID(), at.cluster))
+	}
+	return diags, err
 }
 
 // discard deletes a job, of which live is the object, and makes what it held seen as free by those that

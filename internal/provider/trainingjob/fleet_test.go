@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -121,4 +122,68 @@ func TestJobThatLeavesItsFleet(t *testing.T) {
 	said, err := cli.Run("apply", "-auto-approve")
 	require.Error(t, err, said)
 	assert.Contains(t, acctest.Unwrapped(said), refusal)
+}
+
+// A destroy waits until a job is gone from the cluster that it is in, or has left, where the hub deletes it; what a policy leaves there,
+// or is someone else's, it does not wait for.
+func TestDestroyOfAJobOfAFleet(t *testing.T) {
+	for name, test := range map[string]struct {
+		cluster, sent string
+		managed       bool
+		says          string // "" for nothing
+	}{
+		"left by the policy":     {cluster: "m", says: "Job default/j is deleted on the hub, and stays in cluster m"},
+		"gone elsewhere":         {sent: "m"},
+		"it may run still":       {sent: "lost", says: `The fleet has no cluster "lost". Job default/j is deleted on the hub`},
+		"the hub has it deleted": {cluster: "m", managed: true},
+		"on its way from there":  {sent: "m", managed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			member := acctest.StartCloud(t)
+			serveJobs(member)
+			hub := startHub(t) // whose account and kubeconfig count
+			cli := acctest.StartCLI(t)
+			cli.Write(t, ofFleet(`policy = "p"`, ""))
+			cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_training_job.j")
+
+			put := func(on *acctest.Cloud, text string, of ...any) {
+				object := &unstructured.Unstructured{}
+				require.NoError(t, yaml.Unmarshal(fmt.Appendf(nil, text, of...), &object.Object))
+				on.API.Put(object)
+			}
+			put(hub, `{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: m}, spec: {apiEndpoint: %q, secretRef: {namespace: default, name: m}},
+  status: {conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", reason: r, message: ""}], apiEnablements: [{groupVersion: kubeflow.org/v1, resources: [{kind: PyTorchJob}]}]}}`,
+				member.API.Config().Host)
+			put(hub, `{apiVersion: v1, kind: Secret, metadata: {name: m, namespace: default}, data: {token: dA==}}`)
+			clusters := "[]"
+			if test.cluster != "" {
+				clusters = "[{name: " + test.cluster + "}]"
+			}
+			put(hub, `{apiVersion: work.karmada.io/v1alpha2, kind: ResourceBinding, metadata: {name: j-pytorchjob, namespace: default, annotations: {%s: %q}},
+  spec: {clusters: %s, resource: {apiVersion: kubeflow.org/v1, kind: PyTorchJob, namespace: default, name: j}}}`, contract.SentAnnotation, test.sent, clusters)
+			put(member, `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, namespace: default, labels: {%s: "%t"}}, spec: {pytorchReplicaSpecs: {Worker: {replicas: 1, template: {}}}}}`,
+				contract.KarmadaManagedLabel, test.managed)
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				for test.managed { // the hub has it deleted once its own is
+					if _, err := hub.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j"); err != nil {
+						time.Sleep(2 * time.Second)
+						member.API.Remove(job.PyTorch.GVK(), "default", "j")
+						return
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+			}()
+			said := acctest.Unwrapped(cli.Must(t, "destroy", "-auto-approve"))
+			<-gone
+			_, err := member.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+			assert.Equal(t, test.managed, err != nil, "%v", err)
+			if test.says == "" {
+				assert.Empty(t, warnings(said))
+			} else {
+				assert.Contains(t, said, test.says)
+			}
+		})
+	}
 }

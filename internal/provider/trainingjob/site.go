@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -26,8 +27,8 @@ type site struct {
 	seen    *cluster.Cluster
 	// obj is the job's object there, nil where there is none yet.
 	obj *unstructured.Unstructured
-	// waits is why a job of a fleet has no cluster.
-	waits string
+	// waits is why a job of a fleet has no cluster, and left the one to which the hub had sent it before, "" for none.
+	waits, left string
 }
 
 // siteOf finds where a job runs, of which obj is the object that Terraform has made.
@@ -65,8 +66,9 @@ func siteInFleet(ctx context.Context, on *session.Session, framework job.Framewo
 	if err != nil {
 		return s, err
 	}
-	if s.cluster = binding.Cluster(); s.cluster == "" {
-		s.waits = "it has no cluster yet"
+	cluster := binding.Cluster()
+	if cluster == "" {
+		s.left, s.waits = binding.Annotations[contract.SentAnnotation], "it has no cluster yet"
 		if said := binding.Scheduled(); said != nil && said.Message != "" {
 			s.waits = said.Message
 		} else if binding.Spec.Suspension.Scheduling {
@@ -74,6 +76,12 @@ func siteInFleet(ctx context.Context, on *session.Session, framework job.Framewo
 		}
 		return s, nil
 	}
+	return siteInMember(ctx, on, framework, obj, cluster)
+}
+
+// siteInMember is a member cluster for a job that was sent there.
+func siteInMember(ctx context.Context, on *session.Session, framework job.Framework, obj *unstructured.Unstructured, cluster string) (s site, err error) {
+	s.cluster = cluster
 	members, err := on.Fleet()
 	if err != nil {
 		return s, err
@@ -94,13 +102,17 @@ func siteInFleet(ctx context.Context, on *session.Session, framework job.Framewo
 }
 
 // emptied waits until a member cluster has neither a job of a fleet nor pods of it, because they hold the GPUs of nodes that may be
-// deleted next.
-func (s site) emptied(ctx context.Context, spec job.Spec) error {
+// deleted next. stays reports whether the cluster has a job of that name that the hub does not delete: it was left there, or is someone
+// else's.
+func (s site) emptied(ctx context.Context, spec job.Spec) (stays bool, err error) {
 	if s.cluster == "" {
-		return nil
+		return false, nil
 	}
 	for {
-		_, err := find(ctx, s.client, spec.Framework, spec.Namespace, spec.Name)
+		found, err := find(ctx, s.client, spec.Framework, spec.Namespace, spec.Name)
+		if err == nil && !broughtByHub(found) {
+			return true, nil
+		}
 		there := err == nil
 		if absent(err) {
 			pods, listErr := s.client.Typed.CoreV1().Pods(spec.Namespace).List(ctx, metav1.ListOptions{LabelSelector: podLabels(spec).String()})
@@ -109,14 +121,14 @@ func (s site) emptied(ctx context.Context, spec job.Spec) error {
 			}
 		}
 		if err == nil && !there {
-			return nil
+			return false, nil
 		}
 		select {
 		case <-ctx.Done():
 			if err == nil {
 				err = errors.New("the job or its pods are there still")
 			}
-			return fmt.Errorf("wait until job %s is gone from cluster %s: %w", spec.ID(), s.cluster, err)
+			return false, fmt.Errorf("wait until job %s is gone from cluster %s: %w", spec.ID(), s.cluster, err)
 		case <-time.After(again):
 		}
 	}

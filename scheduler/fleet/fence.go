@@ -24,9 +24,7 @@ const (
 // late, by what it has read before. why says why nobody there has said yet that nothing does, "" also where nobody knows fences.
 func (c *controller) fence(ctx context.Context, b *binding, object *unstructured.Unstructured, m *member) (why string) {
 	key := b.key()
-	c.mu.Lock()
-	asked := c.fences[key][m.name]
-	c.mu.Unlock()
+	asked := c.fenceOf(key, m)
 	reservation, since := m.reservation(key), time.Since(asked.last)
 	lost := asked.epoch > 0 && since >= answerWithin && (reservation == nil || !reservation.Spec.Fenced)
 	if lost || since >= refenceAfter {
@@ -61,6 +59,13 @@ func (c *controller) fence(ctx context.Context, b *binding, object *unstructured
 	return "the job was there, and its scheduler has not said yet that nothing of it starts there any more"
 }
 
+// fenceOf is when a cluster was asked for a fence last.
+func (c *controller) fenceOf(key string, m *member) request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fences[key][m.name]
+}
+
 // noteFence notes that a cluster was asked for a fence, epoch 0 where nobody knows them.
 func (c *controller) noteFence(key string, asked request) {
 	c.mu.Lock()
@@ -77,31 +82,39 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 	due, stand := map[*member]*contract.GangReservation{}, false
 	c.mu.Lock()
 	for name, m := range c.members {
-		if r := m.reservation(b.key()); name != b.Cluster() && name != c.asked[b.key()].cluster && r != nil && r.Spec.Fenced && c.ready(name) {
-			switch stand = true; {
-			case time.Since(c.fences[b.key()][name].last) < refenceAfter:
-			case m.rests():
-				c.work.AddAfter(b.key(), quiet)
-			default:
-				due[m] = r
-			}
+		r, asked := m.reservation(b.key()), c.fences[b.key()][name]
+		rest := refenceAfter
+		if r == nil && asked.epoch > 0 { // it was deleted, or is not shown yet
+			rest = answerWithin
+		} else if r == nil || !r.Spec.Fenced {
+			continue
+		}
+		if name == b.Cluster() || name == c.asked[b.key()].cluster || !c.ready(name) {
+			continue
+		}
+		switch stand = true; {
+		case time.Since(asked.last) < rest:
+		case m.rests():
+			c.work.AddAfter(b.key(), quiet)
+		default:
+			due[m] = r
 		}
 	}
 	c.mu.Unlock()
 	for m, r := range due {
+		before := c.fenceOf(b.key(), m)
 		asking, end := m.within(ctx)
 		found, err := m.find(asking, b)
 		end()
 		switch {
 		case err != nil:
-		case found == foreign:
+		case found == foreign && r != nil:
 			err = m.unreserve(ctx, b.key(), r)
+			c.noteFence(b.key(), request{cluster: m.name, last: time.Now()})
 		default:
-			c.fence(ctx, b, object, m)
-			if c.mu.Lock(); time.Since(c.fences[b.key()][m.name].last) >= refenceAfter {
+			if c.fence(ctx, b, object, m); c.fenceOf(b.key(), m).last.Equal(before.last) {
 				err = errors.New("its scheduler cannot be asked")
 			}
-			c.mu.Unlock()
 		}
 		if err != nil && !apierrors.IsConflict(err) { // its time will be over, unless a later try is better
 			klog.FromContext(ctx).Error(err, "A fence of a job that has left is not looked after", "binding", b.key(), "cluster", m.name)

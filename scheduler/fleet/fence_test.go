@@ -279,6 +279,22 @@ func TestAFenceOfAJobThatWaits(t *testing.T) {
 	}
 }
 
+// A fence that a person deletes goes up again.
+func TestAFenceThatIsDeleted(t *testing.T) {
+	w := newMemberWorld(t)
+	w.leaves(t, evictedText)
+	w.answer(t, contract.PhaseFenced)
+	require.Empty(t, w.leaves(t, evictedText))
+	w.onHub(t, "placement: {clusterAffinity: {clusterNames: [other]}}")
+	require.NoError(t, w.m.unreserve(t.Context(), "default/a", nil))
+	w.m.removeReservation(object(t, `{metadata: {name: a, namespace: default}}`))
+	require.NoError(t, w.reconcile(t.Context(), "default/a"))
+	assert.Nil(t, w.reservation(t), "it may not be shown yet")
+	w.fences["default/a"]["m"] = request{cluster: "m", epoch: 1, last: time.Now().Add(-answerWithin)}
+	require.NoError(t, w.reconcile(t.Context(), "default/a"))
+	assert.EqualValues(t, 1, w.epoch(t))
+}
+
 // Someone else's job of the name of one that has left does not wait until that ends elsewhere.
 func TestAFenceOfSomeoneElsesJob(t *testing.T) {
 	for managed, stands := range map[string]bool{"true": true, "": false} {

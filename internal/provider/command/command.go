@@ -105,10 +105,10 @@ func destroys(args []string, env func(string) string) bool {
 	return on
 }
 
-// AppliesPlan reports whether the command applies a plan that was saved, so that another
-// command has shown what the plan says. Where the parent's arguments cannot be read, it is false.
-func AppliesPlan() bool {
-	return appliesPlan(arguments(os.Getppid()), os.Getenv)
+// Plan is the file of the saved plan that the command applies, so that another command has shown what it says; "" for
+// none, and where the parent's arguments cannot be read.
+func Plan() string {
+	return plan(arguments(os.Getppid()), os.Getenv)
 }
 
 // valued are the options of apply whose value may be an argument of its own.
@@ -116,24 +116,24 @@ var valued = []string{
 	"backup", "exclude", "exclude-file", "invoke", "lock-timeout", "parallelism", "replace", "state", "state-out", "target", "target-file", "var", "var-file",
 }
 
-// appliesPlan decides by the arguments, those of the environment included: what is left of
+// plan decides by the arguments, those of the environment included: what is left of
 // the options is the file of the plan.
-func appliesPlan(args []string, env func(string) string) bool {
+func plan(args []string, env func(string) string) string {
 	at := slices.IndexFunc(args[min(1, len(args)):], func(arg string) bool { return !strings.HasPrefix(arg, "-") }) + 2
 	if at < 2 || args[at-1] != "apply" {
-		return false
+		return ""
 	}
 	rest := slices.Concat(strings.Fields(env("TF_CLI_ARGS_apply")), strings.Fields(env("TF_CLI_ARGS")), args[at:])
 	for i := 0; i < len(rest); i++ {
 		name := strings.TrimLeft(rest[i], "-")
 		switch {
 		case name == rest[i]:
-			return true
+			return name
 		case slices.Contains(valued, name):
 			i++
 		}
 	}
-	return false
+	return ""
 }
 
 // arguments are those of a running process, the program first; nil where they cannot be read.

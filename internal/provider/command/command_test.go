@@ -78,28 +78,28 @@ func TestDestroys(t *testing.T) {
 	assert.False(t, destroys(nil, func(string) string { return "" }), "where nothing can be read")
 }
 
-func TestAppliesPlan(t *testing.T) {
-	for line, want := range map[string]bool{
-		"terraform apply p.out":                                  true,
-		"terraform -chdir=x apply -auto-approve -no-color p.out": true,
-		"terraform apply -parallelism 5 -lock-timeout=3s p.out":  true,
-		"tofu apply -var a=b -state s p.out":                     true,
-		"TF_CLI_ARGS_apply=p.out terraform apply":                true,
-		"TF_CLI_ARGS=-no-color terraform apply p.out":            true,
-		"terraform apply apply":                                  true, // a plan file of that name
-		"terraform apply":                                        false,
-		"terraform apply -auto-approve":                          false,
-		"terraform apply -var a=b":                               false,
-		"terraform apply -target x.y --replace x.z":              false,
-		"terraform apply -var-file=f":                            false,
-		"terraform plan p.out":                                   false,
-		"terraform plan -out apply":                              false,
-		"terraform destroy x":                                    false,
-		"":                                                       false,
+func TestPlan(t *testing.T) {
+	for line, want := range map[string]string{
+		"terraform apply p.out":                                  "p.out",
+		"terraform -chdir=x apply -auto-approve -no-color p.out": "p.out",
+		"terraform apply -parallelism 5 -lock-timeout=3s p.out":  "p.out",
+		"tofu apply -var a=b -state s p.out":                     "p.out",
+		"TF_CLI_ARGS_apply=p.out terraform apply":                "p.out",
+		"TF_CLI_ARGS=-no-color terraform apply p.out":            "p.out",
+		"terraform apply apply":                                  "apply", // a plan file of that name
+		"terraform apply":                                        "",
+		"terraform apply -auto-approve":                          "",
+		"terraform apply -var a=b":                               "",
+		"terraform apply -target x.y --replace x.z":              "",
+		"terraform apply -var-file=f":                            "",
+		"terraform plan p.out":                                   "",
+		"terraform plan -out apply":                              "",
+		"terraform destroy x":                                    "",
+		"":                                                       "",
 	} {
-		assert.Equal(t, want, appliesPlan(commandLine(line)), line)
+		assert.Equal(t, want, plan(commandLine(line)), line)
 	}
-	assert.False(t, appliesPlan(nil, func(string) string { return "" }), "where nothing can be read")
+	assert.Empty(t, plan(nil, func(string) string { return "" }), "where nothing can be read")
 }
 
 // commandLine takes a line apart: an environment variable before the command, and its arguments.

@@ -72,7 +72,7 @@ func OnHub(ctx context.Context, hub *kube.Client, spec job.Spec) []Finding {
 	if c.findings = lacking(ctx, hub, onJobs(spec, "get", "list", "watch", "create", "patch", "delete")); !c.served() {
 		return c.findings
 	}
-	if _, err := c.Typed.CoreV1().Namespaces().Get(ctx, spec.Namespace, metav1.GetOptions{}); !c.absent(err, "namespace", "Namespace", spec.Namespace) {
+	if _, err := c.Typed.CoreV1().Namespaces().Get(ctx, spec.Namespace, metav1.GetOptions{}); !c.absent(err, namespace, "Namespace", spec.Namespace) {
 		c.job()
 	}
 	return c.findings
@@ -108,7 +108,7 @@ func Admission(ctx context.Context, client *kube.Client, spec job.Spec) job.Admi
 // out. What a plan has seen may have gone since. Without its namespace a job is not created, which says why.
 func Missing(ctx context.Context, client *kube.Client, spec job.Spec, unknownClaim string) []Finding {
 	c := &check{Client: client, ctx: ctx, spec: spec, unknownClaim: unknownClaim}
-	if c.names(); len(c.missing) > 0 && c.missing[0].Attribute == "namespace" {
+	if c.names(); len(c.missing) > 0 && c.missing[0].Attribute == namespace {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.Volumes)) {
@@ -206,13 +206,20 @@ func (c *check) add(attribute, summary, format string, args ...any) {
 	c.findings = append(c.findings, Finding{Attribute: attribute, Summary: summary, Detail: fmt.Sprintf(format, args...)})
 }
 
+// namespace is the attribute of the namespace, without which a job is not created.
+const namespace = "namespace"
+
 // absent reports an object that does not exist, and whether err says so.
 func (c *check) absent(err error, attribute, kind, name string) bool {
 	if !kube.IsNotFound(err) {
 		return false
 	}
-	c.miss(attribute, kind+" does not exist", fmt.Sprintf("Job %s needs the %s %s, which the cluster does not have now. "+
-		"When another resource of this configuration creates it, name that resource in depends_on of the job, so that it comes first.", c.spec.ID(), kind, name))
+	detail := fmt.Sprintf("Job %s needs the %s %s, which the cluster does not have now. "+
+		"When another resource of this configuration creates it, name that resource in depends_on of the job, so that it comes first.", c.spec.ID(), kind, name)
+	if attribute != namespace {
+		detail += " The job does not run before it is there."
+	}
+	c.miss(attribute, kind+" does not exist", detail)
 	return true
 }
 
@@ -265,7 +272,7 @@ func object(spec job.Spec) *unstructured.Unstructured {
 func (c *check) names() {
 	core, s := c.Typed.CoreV1(), c.spec
 	_, err := core.Namespaces().Get(c.ctx, s.Namespace, metav1.GetOptions{})
-	if c.absent(err, "namespace", "Namespace", s.Namespace) {
+	if c.absent(err, namespace, "Namespace", s.Namespace) {
 		c.incomplete = true
 		return // and nothing is in it
 	}
@@ -291,7 +298,7 @@ func (c *check) names() {
 // claims looks at the volume claims: whether they are there, can be bound, and can be
 // mounted by as many as will.
 func (c *check) claims() {
-	if c.incomplete && slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Attribute == "namespace" }) {
+	if c.incomplete && slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Attribute == namespace }) {
 		return
 	}
 	for name, v := range c.spec.Volumes {

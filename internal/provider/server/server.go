@@ -24,8 +24,12 @@ import (
 
 // Command is what the server knows of the command that started the provider.
 type Command struct {
-	// Destroys means that it plans to destroy everything, AppliesPlan that it applies a saved plan.
-	Destroys, AppliesPlan bool
+	// Destroys means that it plans to destroy everything.
+	Destroys bool
+	// Plan is the file of the saved plan that it applies, "" for none.
+	Plan string
+	// Notes are those of the command's processes, nil for none.
+	Notes Notes
 }
 
 // Provider is a provider that tells with what it has configured its resources.
@@ -46,6 +50,7 @@ func New(p Provider, command Command) tfprotov6.ProviderServer {
 		ListResourceServer: lists,
 		ActionServer:       actions,
 		command:            command,
+		earlier:            sync.OnceValue(func() map[string]bool { return earlier(command) }),
 		claims:             claims{objects: map[string]bool{}, deletes: map[string]bool{}},
 		schemas:            schemas,
 		halves:             halves,
@@ -64,6 +69,8 @@ type server struct {
 	halves  func() map[string]*halves
 
 	command Command
+	// earlier are the warnings that were given before this walk, by their digests.
+	earlier func() map[string]bool
 	schemas func() map[string]typed
 	// only are the objects of the types which have one, as another type has them.
 	only   func() map[string]string
@@ -248,9 +255,7 @@ func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanReso
 	if err != nil {
 		return nil, err
 	}
-	if s.command.AppliesPlan {
-		resp.Diagnostics = slices.DeleteFunc(resp.Diagnostics, func(d *tfprotov6.Diagnostic) bool { return d.Severity != tfprotov6.DiagnosticSeverityError })
-	}
+	s.saidInPlan(req, resp)
 	if twice := s.held(ctx, req); twice != nil {
 		resp.Diagnostics = append(resp.Diagnostics, twice)
 	}

@@ -23,15 +23,22 @@ type Group struct {
 	parent int
 	// processes names this process, "" where it cannot be told, and those that are its siblings now.
 	processes func() (self string, others []string, err error)
+	// command is the parent.
+	command func() (process, error)
 	// file is what this process has written down, "" for nothing.
-	file string
+	file  string
+	notes notes
 }
 
 // New returns the group of this process. Where the processes of the machine cannot be listed, on
 // Windows, it has no others.
 func New() *Group {
 	parent, self := os.Getppid(), os.Getpid()
-	return &Group{folder: os.TempDir(), parent: parent, processes: func() (string, []string, error) { return siblings(parent, self) }}
+	return &Group{
+		folder: os.TempDir(), parent: parent,
+		processes: func() (string, []string, error) { return siblings(parent, self) },
+		command:   func() (process, error) { return processOf(parent) },
+	}
 }
 
 // Meet writes down what this process is for, waits until its siblings have done so, and reports
@@ -75,6 +82,9 @@ func (g *Group) Meet(ctx context.Context, s Scope) (shared bool, err error) {
 func (g *Group) Leave() {
 	if g != nil && g.file != "" {
 		_ = os.Remove(g.file) // it is a leftover at worst, and named by a process that never comes again
+	}
+	if g != nil {
+		g.notes.removeRead()
 	}
 }
 

@@ -147,3 +147,31 @@ func TestSiblings(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, others, "it runs another program")
 }
+
+// A process that starts when another one of its command has ended reads what that has left, and takes it away. One that runs
+// beside it does not, nor one of another command.
+func TestNotes(t *testing.T) {
+	folder := t.TempDir()
+	of := func(command process, self string, others ...string) *Group {
+		return &Group{
+			folder:    folder,
+			processes: func() (string, []string, error) { return self, others, nil },
+			command:   func() (process, error) { return command, nil },
+		}
+	}
+	apply := process{pid: 1, since: "100"}
+	first := of(apply, "2-101", "3-101")
+	first.Note([]string{"a", "b"})
+	first.Note([]string{"c"})
+	assert.Empty(t, first.Noted(), "its own")
+	assert.Empty(t, of(apply, "3-101", "2-101").Noted(), "both run")
+	assert.Empty(t, of(process{pid: 1, since: "200"}, "2-201").Noted(), "another command of that ID")
+	first.Leave()
+	second := of(apply, "4-150")
+	assert.Equal(t, []string{"a", "b", "c"}, second.Noted())
+	second.Leave()
+	left, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Empty(t, (*Group)(nil).Noted())
+}

@@ -218,14 +218,13 @@ func (r *trainingJob) preflight(ctx context.Context, m model, q question, on off
 }
 
 // sayMissing looks once more, before a job starts, whether what its pods name is there: what the plan has seen may be gone. It is
-// a warning, since another resource of the same apply may be about to create it.
+// a warning, since another resource of the same apply may be about to create it. In the same words as in the plan it is not said again.
 func (r *trainingJob) sayMissing(ctx context.Context, client *kube.Client, m model, spec job.Spec) (diags diag.Diagnostics) {
 	level := r.checker(m, spec).level
 	if level == session.CheckOff || spec.Suspend {
 		return nil
 	}
 	for _, f := range preflight.Missing(ctx, client, spec, unknownClaim) {
-		f.Detail += " The job is created all the same, and does not run before that is there."
 		diags.Append(session.Preflight(f, level))
 	}
 	return diags

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -189,6 +190,14 @@ func wake(loop chan<- struct{}) {
 func isSocket(path string) bool {
 	name := filepath.Base(path)
 	return name != checkpoint && !strings.HasPrefix(name, ".")
+}
+
+// caught makes an error of a panic: what is wrong with one container must not end the agent, which publishes the GPUs of the node, too.
+func (a *Agent) caught(err *error) {
+	if fault := recover(); fault != nil {
+		*err = fmt.Errorf("a fault of the node agent: %v", fault)
+		a.Log.Error("a fault of the node agent", "panic", fault, "stack", string(debug.Stack()))
+	}
 }
 
 // gone drops what is left of a pod that was deleted.

@@ -368,6 +368,7 @@ func TestInitContainers(t *testing.T) {
 // enforcer is an [Enforcer] with knobs, which writes down what it is told.
 type enforcer struct {
 	refuses error
+	panics  string
 	changed chan struct{}
 
 	mu         sync.Mutex
@@ -377,6 +378,9 @@ type enforcer struct {
 }
 
 func (e *enforcer) Edits(uuid string, memoryMiB, corePercent int64) ([]string, []mps.Mount, error) {
+	if e.panics != "" {
+		panic(e.panics)
+	}
 	env := []string{"PIPE=/mps", fmt.Sprintf("LIMIT=%dM", memoryMiB), fmt.Sprintf("PERCENT=%d", corePercent)}
 	return env, []mps.Mount{{Host: "/run/" + uuid, Container: "/mps"}}, e.refuses
 }
@@ -462,6 +466,18 @@ func TestShares(t *testing.T) {
 	_, _, e1, e2 = start(w, w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{share}}, asks))
 	require.ErrorContains(t, e1, "its part of GPU 2 cannot be enforced: MPS is down")
 	require.ErrorContains(t, e2, "MPS is down")
+}
+
+// What goes wrong with one container does not end the agent, whoever asks it.
+func TestFaults(t *testing.T) {
+	const memory = contract.ResourceGPUMemory
+	w := newWorld(t, "share")
+	ask := w.asked(func(a *Agent) { a.Enforcer = &enforcer{panics: "boom"} })
+	w.offers(map[string]int{memory: 60, contract.ResourceGPUCount: 4})
+	p := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 4}}}, container("main", amounts{memory: 4}))
+	require.ErrorContains(t, w.kubelet.prestart(w.kubelet.admit(p, "main", memory, 4)), "a fault of the node agent: boom")
+	_, _, err := ask(p, "main", "none", false)
+	require.ErrorContains(t, err, "a fault of the node agent: boom")
 }
 
 // The enforcer knows the parts of all pods that have not ended, those that are starting too, and takes a pod off its GPUs

@@ -21,7 +21,8 @@ import (
 
 // start gives the container that is about to be created with devices of a resource the GPUs of its pod's record, or
 // says why it gets none: the kubelet shows that in the pod's events, and tries again.
-func (a *Agent) start(ctx context.Context, resource string, ids []string) error {
+func (a *Agent) start(ctx context.Context, resource string, ids []string) (err error) {
+	defer a.caught(&err)
 	to, err := a.recipientOf(ctx, resource, ids)
 	if errors.Is(err, errUnlisted) && a.runtime.Asked() && resource != contract.ResourceDefaultGPU {
 		return a.CDI.Write(cdi.Name(resource, ids), pendingOwner, "", cdi.Pending()) // the runtime asks for whom it is

@@ -92,6 +92,9 @@ func (a *Agent) free(ctx context.Context, pod *corev1.Pod, wanted []string, gpus
 			sharers, taken = a.sharers(others, name, given, gpus)
 		}
 		if exceeds(plus(mine, taken), info) {
+			if len(sharers) == 0 {
+				return fmt.Errorf("the pod has %d GiB of GPU %d %s, which has only %d GiB by now: make the pod again", mine.MemoryGiB, info.Index, info.UUID, whole(info).MemoryGiB)
+			}
 			return fmt.Errorf("GPU %d %s is of pod %s/%s, too, which has not ended: delete one of the pods", info.Index, info.UUID, sharers[0].Namespace, sharers[0].Name)
 		}
 	}

@@ -77,6 +77,20 @@ func TestGPUsOfOtherPods(t *testing.T) {
 	}
 }
 
+// A GPU has less memory by now than a record says, as when ECC is switched on, or a smaller card has come to its place.
+func TestAGPUWithLessMemoryThanARecordHas(t *testing.T) {
+	const memory = contract.ResourceGPUMemory
+	w := newWorld(t, "share")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{memory: 60, contract.ResourceGPUCount: 4})
+	g := w.kubelet.admit(w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 15}}}, container("main", amounts{memory: 15})), "main", memory, 15)
+	require.NoError(t, w.kubelet.prestart(g))
+	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[1].MemoryMiB = 14 << 10 })
+	w.offers(map[string]int{memory: 59, contract.ResourceGPUCount: 4})
+	require.ErrorContains(t, w.kubelet.prestart(g), "the pod has 15 GiB of GPU 1 GPU-1, which has only 14 GiB by now: make the pod again")
+}
+
 // cut is access to the API server that breaks for requests about pods, watches only or all of them.
 type cut struct {
 	http.RoundTripper

@@ -32,7 +32,8 @@ var oldRuntimes = regexp.MustCompile(`^(docker://|containerd://v?(0|1\.[0-6])\.)
 // created is asked by the container runtime before it creates a container, when everything is in it that the kubelet and
 // CDI have added. The runtime knows the UID of the pod: what CDI has given must be what the pod's record says. A container
 // that CDI has given nothing is given its GPUs now: the kubelet does not list it, or the runtime does not read CDI.
-func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error) {
+func (a *Agent) created(ctx context.Context, c nri.Container) (edits cdi.Edits, err error) {
+	defer a.caught(&err)
 	_, ours := c.Getenv(contract.GivenGPUsEnv)
 	pod, err := a.pods.of(ctx, c.Pod, c.PodUID)
 	if err != nil && !ours && !seesGPUs(c) {
@@ -43,7 +44,6 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (cdi.Edits, error)
 	}
 	resource, plainInit := gpuResource(pod, c.Name)
 	var given contract.ConfirmedContainer
-	var edits cdi.Edits
 	switch {
 	case resource == "":
 		return withoutGPUs(pod, c), nil

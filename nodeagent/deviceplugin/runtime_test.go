@@ -21,19 +21,19 @@ import (
 
 // asked runs the agent beside a runtime that asks plugins, and returns what asks as it does: about a container of a pod with
 // the GPUs that the runtime has been told, or another variable, and whether these are pending.
-func (w *world) asked() func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error) {
+func (w *world) asked(change ...func(*Agent)) func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error) {
 	w.t.Helper()
-	ask, _ := w.askedBy()
+	ask, _ := w.askedBy(change...)
 	return ask
 }
 
 // askedBy is asked that returns the runtime, too.
-func (w *world) askedBy() (ask func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error), r *nritest.Runtime) {
+func (w *world) askedBy(change ...func(*Agent)) (ask func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error), r *nritest.Runtime) {
 	w.t.Helper()
 	r = nritest.New(w.t)
 	r.Start()
 	w.kubelet.start()
-	w.run(func(a *Agent) { a.NRI = r.Socket })
+	w.run(append(change, func(a *Agent) { a.NRI = r.Socket })...)
 	var plugin api.PluginService
 	select {
 	case plugin = <-r.Plugins:

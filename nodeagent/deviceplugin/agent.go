@@ -81,6 +81,7 @@ type Agent struct {
 	noCDI     atomic.Bool
 	confirmer *confirmer
 	sharing   sharing
+	left      leftovers
 	servers   map[string]*server
 	// served are the resources that the kubelet has from this plugin.
 	served atomic.Pointer[[]string]
@@ -96,13 +97,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.lost, a.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	a.confirmer = newConfirmer(a)
 	a.sharing.starting, a.sharing.leaving = map[types.UID]*corev1.Pod{}, map[types.UID]time.Time{}
-	followed, err := followPods(ctx, a.Client, a.Node, func() { wake(a.moved) }, a.gone)
+	a.left.pods = map[types.UID]leftover{}
+	moved := func() { wake(a.moved) }
+	a.runtime = &nri.Plugin{Socket: a.NRI, Root: a.Root, Create: a.created, Found: a.found, Ended: moved, Log: a.Log}
+	followed, err := followPods(ctx, a.Client, a.Node, moved, a.gone)
 	if err != nil {
 		return err
 	}
 	a.pods = followed
 	go a.confirmer.run(ctx)
-	a.runtime = &nri.Plugin{Socket: a.NRI, Root: a.Root, Create: a.created, Found: a.found, Log: a.Log}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch the kubelet's folder of device plugins: %w", err)
@@ -200,11 +203,15 @@ func (a *Agent) caught(err *error) {
 	}
 }
 
-// gone drops what is left of a pod that was deleted.
-func (a *Agent) gone(uid types.UID) {
-	a.confirmer.forget(uid)
-	a.sharing.end(uid)
-	if err := a.CDI.RemoveOwned(func(owner string) bool { return owner == string(uid) }); err != nil {
+// gone drops what is left of a pod that was deleted, once its containers have ended.
+func (a *Agent) gone(pod *corev1.Pod) {
+	if a.mayRun(pod) {
+		a.leave(pod)
+	} else {
+		a.confirmer.forget(pod.UID)
+	}
+	a.sharing.end(pod.UID)
+	if err := a.CDI.RemoveOwned(func(owner string) bool { return owner == string(pod.UID) }); err != nil {
 		a.Log.Warn("CDI specifications of a pod that is gone stay", "error", err)
 	}
 }

@@ -530,6 +530,7 @@ func TestPartsInUse(t *testing.T) {
 	pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} // its grace is cut short
 	w.put(podKind, "p", pod)
 	require.Eventually(t, func() bool { _, ended := e.told(); return slices.Equal([]string{"GPU-1/1"}, ended) }, 10*time.Second, 5*time.Millisecond)
+	w.terminated(pod)
 	w.Remove(podKind, "default", "p")
 	inUse(nil)
 }

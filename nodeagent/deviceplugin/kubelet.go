@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -96,6 +97,26 @@ func (a *Agent) used(ctx context.Context) (resources []string, err error) {
 		}
 	}
 	return resources, nil
+}
+
+// listed are the pods that the kubelet lists with devices of this plugin.
+func (a *Agent) listed(ctx context.Context) (sets.Set[types.NamespacedName], error) {
+	list, err := a.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	listed := sets.New[types.NamespacedName]()
+	for _, pod := range list {
+		for _, container := range pod.Containers {
+			if slices.ContainsFunc(container.Devices, func(d *podresourcesapi.ContainerDevices) bool {
+				_, foreign := foreignOf(d.DeviceIds)
+				return !foreign
+			}) {
+				listed.Insert(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+			}
+		}
+	}
+	return listed, nil
 }
 
 // foreign says who else has to do with a resource, "" for nobody: another plugin that offers it, or a pod with

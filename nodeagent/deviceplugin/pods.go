@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +16,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 )
@@ -27,38 +29,58 @@ const askTimeout = time.Second
 // pods are those of one node, by a watch.
 type pods struct {
 	client *kube.Client
-	store  cache.Store
 	synced cache.InformerSynced
+
+	mu     sync.Mutex
+	byName map[types.NamespacedName]*corev1.Pod
 }
 
 // followPods follows the pods of a node until ctx ends; changed is called after each change, and gone with each pod
-// that is deleted.
-func followPods(ctx context.Context, client *kube.Client, node string, changed func(), gone func(types.UID)) (*pods, error) {
+// that is deleted, while the list still has it.
+func followPods(ctx context.Context, client *kube.Client, node string, changed func(), gone func(*corev1.Pod)) (*pods, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client.Typed, 0, informers.WithTransform(follow.Trim),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			follow.Latest(options)
 			options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 		}))
 	informer := factory.Core().V1().Pods().Informer()
-	registration, err := informer.AddEventHandler(follow.On(func(*corev1.Pod) { changed() }, func(pod *corev1.Pod) {
-		gone(pod.UID)
+	p := &pods{client: client, byName: map[types.NamespacedName]*corev1.Pod{}}
+	registration, err := informer.AddEventHandler(follow.On(func(pod *corev1.Pod) {
+		p.set(pod, pod)
+		changed()
+	}, func(pod *corev1.Pod) {
+		gone(pod)
+		p.set(pod, nil)
 		changed()
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("follow the pods of node %s: %w", node, err)
 	}
+	p.synced = registration.HasSynced
 	go informer.RunWithContext(ctx)
-	return &pods{client: client, store: informer.GetStore(), synced: registration.HasSynced}, nil
+	return p, nil
+}
+
+// set has now in the place of a pod, nil for none.
+func (p *pods) set(pod, now *corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now == nil {
+		delete(p.byName, nameOf(pod))
+		return
+	}
+	p.byName[nameOf(pod)] = now
+}
+
+func nameOf(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
 // list returns the pods of the node.
-func (p *pods) list() (list []*corev1.Pod) {
-	for _, obj := range p.store.List() {
-		if pod, ok := obj.(*corev1.Pod); ok {
-			list = append(list, pod)
-		}
-	}
-	return list
+func (p *pods) list() []*corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.byName))
 }
 
 // get returns a pod as the API server has it now: the watch may still have one of the same name that was deleted, with
@@ -96,17 +118,11 @@ func uidOfNode(pod *corev1.Pod) types.UID {
 	return pod.UID
 }
 
-// ended reports whether a pod of the watch has ended by now.
-func (p *pods) ended(ctx context.Context, pod *corev1.Pod) bool {
-	live, err := p.live(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, askTimeout)
-	return errors.Is(err, errGone) || err == nil && (live.UID != pod.UID || inventory.Finished(live))
-}
-
 // known returns a pod as the watch has it, nil when it has none.
 func (p *pods) known(name types.NamespacedName) *corev1.Pod {
-	obj, _, _ := p.store.GetByKey(name.String())
-	pod, _ := obj.(*corev1.Pod)
-	return pod
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byName[name]
 }
 
 var errGone = errors.New("the pod is gone")

@@ -63,7 +63,7 @@ func (a *Agent) had(pod *corev1.Pod, recorded parts, gpus []contract.GPUInfo) pa
 
 // free fails when one of the GPUs that a container of a pod is to have is another pod's, or was renumbered.
 //
-// The GPUs of a pod that has not ended are those of its record, and those that its containers were given. One that the
+// The GPUs of a pod that has not ended, for the API server and on the node, are those of its record, and those that its containers were given. One that the
 // pod itself was given is another's only when that was given it, too: a record that is made later takes nothing away.
 func (a *Agent) free(ctx context.Context, pod *corev1.Pod, wanted []string, gpus []contract.GPUInfo) error {
 	recorded := a.recorded(pod, gpus)
@@ -75,7 +75,7 @@ func (a *Agent) free(ctx context.Context, pod *corev1.Pod, wanted []string, gpus
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	others := slices.DeleteFunc(a.pods.list(), func(other *corev1.Pod) bool { return other.UID == pod.UID || inventory.Finished(other) })
+	others := slices.DeleteFunc(a.present(), func(other *corev1.Pod) bool { return uidOfNode(other) == uidOfNode(pod) })
 	for _, info := range gpus {
 		name := identity(info)
 		if !slices.Contains(wanted, name) {
@@ -87,26 +87,35 @@ func (a *Agent) free(ctx context.Context, pod *corev1.Pod, wanted []string, gpus
 		}
 		_, given := had[name]
 		sharers, taken := a.sharers(others, name, given, gpus)
-		if exceeds(plus(mine, taken), info) { // the watch may lag behind the scheduler's
-			others = slices.DeleteFunc(others, func(other *corev1.Pod) bool { return slices.Contains(sharers, other) && a.pods.ended(ctx, other) })
+		if len(sharers) > 0 && exceeds(plus(mine, taken), info) { // the watch may lag behind the scheduler's
+			listed, err := a.listed(ctx)
+			if err != nil {
+				return err
+			}
+			others = slices.DeleteFunc(others, func(other *corev1.Pod) bool { return slices.Contains(sharers, other) && a.ended(ctx, other, listed) })
 			sharers, taken = a.sharers(others, name, given, gpus)
 		}
 		if exceeds(plus(mine, taken), info) {
 			if len(sharers) == 0 {
 				return fmt.Errorf("the pod has %d GiB of GPU %d %s, which has only %d GiB by now: make the pod again", mine.MemoryGiB, info.Index, info.UUID, whole(info).MemoryGiB)
 			}
-			return fmt.Errorf("GPU %d %s is of pod %s/%s, too, which has not ended: delete one of the pods", info.Index, info.UUID, sharers[0].Namespace, sharers[0].Name)
+			of := fmt.Sprintf("GPU %d %s is of pod %s/%s, too", info.Index, info.UUID, sharers[0].Namespace, sharers[0].Name)
+			if inventory.Finished(sharers[0]) || sharers[0].DeletionTimestamp != nil {
+				return fmt.Errorf("%s, of which containers have not ended on the node: the kubelet tries again", of)
+			}
+			return fmt.Errorf("%s, which has not ended: delete one of the pods", of)
 		}
 	}
 	return nil
 }
 
 // sharers are those of pods that have a GPU, by what they were given alone or also by their records, with the sum of what they have of it.
+// One that is gone is given nothing more.
 func (a *Agent) sharers(pods []*corev1.Pod, name string, given bool, gpus []contract.GPUInfo) (sharers []*corev1.Pod, sum contract.GPUShare) {
 	for _, pod := range pods {
 		recorded := a.recorded(pod, gpus)
 		share, ok := a.had(pod, recorded, gpus)[name]
-		if !ok && !given {
+		if !ok && !given && !a.left.has(pod.UID) {
 			share, ok = recorded[name]
 		}
 		if ok {

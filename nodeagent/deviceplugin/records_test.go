@@ -131,6 +131,7 @@ func TestARecordThatIsMadeLater(t *testing.T) {
 	require.NoError(t, w.kubelet.prestart(first), "its container can start again")
 	watches.Store(true)
 	w.ExpireWatches()
+	w.kubelet.forget("first")
 	w.Remove(podKind, "default", "first")
 	require.NoError(t, w.kubelet.prestart(second))
 	assert.Equal(t, told("GPU-1"), w.spec(second))

@@ -74,15 +74,20 @@ func (a *Agent) found(ctx context.Context, containers []nri.Container) {
 		if !ours || told == contract.NoGPUs {
 			continue
 		}
+		given := contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: strings.Split(told, ",")}
 		pod, err := a.pods.of(ctx, c.Pod, c.PodUID)
+		if errors.Is(err, errGone) { // it was deleted by force
+			pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Pod.Namespace, Name: c.Pod.Name, UID: c.PodUID}}
+			a.confirmer.add(pod, c.Name, given)
+			a.leave(pod)
+		}
 		if err != nil {
-			continue // it is gone, or the next agent finds it
+			continue // the next agent finds it
 		}
 		resource, _ := gpuResource(pod, c.Name)
 		if _, known := a.confirmer.of(pod).Containers[c.Name]; known || resource == "" {
 			continue
 		}
-		given := contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: strings.Split(told, ",")}
 		if part, err := a.partOf(pod, c.Name, resource, nil); err == nil && len(part.Shares) == len(given.GPUs) {
 			given.Shares, given.Unenforced = part.Shares, a.Enforcer == nil
 		}

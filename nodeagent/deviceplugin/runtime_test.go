@@ -27,16 +27,23 @@ func (w *world) asked(change ...func(*Agent)) func(pod *corev1.Pod, container, t
 	return ask
 }
 
+// asking is a runtime with the plugin that it asks.
+type asking struct {
+	*nritest.Runtime
+	asks api.PluginService
+}
+
 // askedBy is asked that returns the runtime, too.
-func (w *world) askedBy(change ...func(*Agent)) (ask func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error), r *nritest.Runtime) {
+func (w *world) askedBy(change ...func(*Agent)) (ask func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error), r *asking) {
 	w.t.Helper()
-	r = nritest.New(w.t)
+	r = &asking{Runtime: nritest.New(w.t)}
 	r.Start()
 	w.kubelet.start()
 	w.run(append(change, func(a *Agent) { a.NRI = r.Socket })...)
 	var plugin api.PluginService
 	select {
 	case plugin = <-r.Plugins:
+		r.asks = plugin
 	case <-time.After(20 * time.Second):
 		require.Fail(w.t, "no plugin of the runtime")
 	}

@@ -84,18 +84,24 @@ func (a *Agent) share(ctx context.Context, node *unstructured.Unstructured, stat
 	if a.Enforcer == nil {
 		return
 	}
-	pods := a.sharing.all(a.pods.list())
+	pods := a.sharing.all(a.present())
 	var inUse []mps.Share
 	for uid, pod := range pods {
-		if inventory.Finished(pod) {
+		if inventory.Finished(pod) && !a.runs(pod) {
 			continue
 		}
 		of := a.sharesOf(pod, status.GPUs)
 		inUse = append(inUse, of...)
-		if pod.DeletionTimestamp == nil || len(of) == 0 {
+		var end time.Time // at once, for a pod that has ended before its containers
+		switch {
+		case len(of) == 0:
 			continue
+		case inventory.Finished(pod):
+		case pod.DeletionTimestamp == nil:
+			continue
+		default:
+			end = pod.DeletionTimestamp.Time
 		}
-		end := pod.DeletionTimestamp.Time
 		if known, ok := a.sharing.leaving[uid]; !ok || end.Before(known) { // the grace of a pod may be cut short
 			a.sharing.leaving[uid] = end
 			time.AfterFunc(time.Until(end.Add(-beforeKill)), func() { a.terminate(ctx, uid, of) })

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -64,16 +66,30 @@ type Plugin struct {
 	Create func(context.Context, Container) (cdi.Edits, error)
 	// Found takes in the containers that the runtime has when it begins to ask.
 	Found func(context.Context, []Container)
+	// Ended is called when a container has ended.
+	Ended func()
 	Log   *slog.Logger
 
 	asked atomic.Bool
+
+	mu sync.Mutex
+	// running are the pods of the containers that run, by the IDs of these.
+	running map[string]types.UID
 }
 
 // Asked reports whether the runtime asks the plugin about each container.
 func (p *Plugin) Asked() bool { return p.asked.Load() }
 
+// Runs reports whether a container of a pod runs, when [Plugin.Asked].
+func (p *Plugin) Runs(pod types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(slices.Collect(maps.Values(p.running)), pod)
+}
+
 // Run is the runtime's plugin until ctx ends. It waits for a runtime that does not listen, or that starts again.
 func (p *Plugin) Run(ctx context.Context) {
+	p.running = map[string]types.UID{}
 	retry, said := firstRetry, ""
 	for {
 		err := p.connect(ctx)
@@ -130,19 +146,46 @@ func (p *Plugin) connect(ctx context.Context) error {
 // Synchronize is called by the runtime once it asks the plugin; what runs already stays as it is. The runtime does not wait for [Plugin.Found].
 func (p *Plugin) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.Log.Info("the container runtime asks about containers", "socket", p.Socket)
-	p.asked.Store(true)
 	sandboxes := map[string]*api.PodSandbox{}
 	for _, pod := range pods {
 		sandboxes[pod.GetId()] = pod
 	}
 	var found []Container
+	running := map[string]types.UID{}
 	for _, c := range containers {
-		if pod := sandboxes[c.GetPodSandboxId()]; pod != nil {
+		if pod := sandboxes[c.GetPodSandboxId()]; pod != nil && c.GetState() != api.ContainerState_CONTAINER_STOPPED {
 			found = append(found, containerOf(pod, c))
+			running[c.GetId()] = types.UID(pod.GetUid())
 		}
 	}
+	p.mu.Lock()
+	p.running = running
+	p.mu.Unlock()
+	p.asked.Store(true)
 	go p.Found(context.WithoutCancel(ctx), found)
 	return nil, nil
+}
+
+// StartContainer is called by the runtime before it starts a container.
+func (p *Plugin) StartContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running[c.GetId()] = types.UID(pod.GetUid())
+	return nil
+}
+
+// StopContainer is called by the runtime when a container has ended.
+func (p *Plugin) StopContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
+	return nil, p.RemoveContainer(ctx, pod, c)
+}
+
+// RemoveContainer is called by the runtime before it removes a container.
+func (p *Plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
+	p.mu.Lock()
+	delete(p.running, c.GetId())
+	p.mu.Unlock()
+	p.Ended()
+	return nil
 }
 
 func containerOf(pod *api.PodSandbox, c *api.Container) Container {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 func start(t *testing.T, r *nritest.Runtime, create func(context.Context, Container) (cdi.Edits, error)) (*Plugin, func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Plugin{Socket: r.Socket, Root: "/", Create: create, Found: func(context.Context, []Container) {}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	p := &Plugin{Socket: r.Socket, Root: "/", Create: create, Found: func(context.Context, []Container) {}, Ended: func() {}, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -107,6 +108,33 @@ func TestCreate(t *testing.T) {
 
 	end()
 	assert.False(t, p.Asked())
+}
+
+// A container runs from its start, or from before the plugin came, until it has ended.
+func TestRuns(t *testing.T) {
+	r := nritest.New(t)
+	before := &api.PodSandbox{Namespace: "team", Name: "before", Uid: "before"}
+	r.Has(before, &api.Container{Id: "1", Name: "main", State: api.ContainerState_CONTAINER_RUNNING})
+	r.Has(&api.PodSandbox{Namespace: "team", Name: "ended", Uid: "ended"}, &api.Container{Id: "2", Name: "main", State: api.ContainerState_CONTAINER_STOPPED})
+	r.Start()
+	p, _ := start(t, r, func(context.Context, Container) (cdi.Edits, error) { return nil, nil })
+	plugin := receive(t, r.Plugins)
+	runs := func(want ...types.UID) {
+		t.Helper()
+		for _, uid := range []types.UID{"before", "ended", "next"} {
+			assert.Equal(t, slices.Contains(want, uid), p.Runs(uid), uid)
+		}
+	}
+	runs("before")
+	next := &api.PodSandbox{Namespace: "team", Name: "next", Uid: "next"}
+	nritest.Started(t, plugin, next, &api.Container{Id: "3", Name: "a"})
+	nritest.Started(t, plugin, next, &api.Container{Id: "4", Name: "b"})
+	nritest.Ended(t, plugin, before, &api.Container{Id: "1", Name: "main"})
+	nritest.Ended(t, plugin, next, &api.Container{Id: "3", Name: "a"})
+	runs("next")
+	_, err := plugin.StateChange(t.Context(), &api.StateChangeEvent{Event: api.Event_REMOVE_CONTAINER, Pod: next, Container: &api.Container{Id: "4"}})
+	require.NoError(t, err)
+	runs()
 }
 
 // A runtime that has no answer within 2 seconds goes on without the plugin: it gets a refusal before.

@@ -78,6 +78,20 @@ func Create(t *testing.T, plugin api.PluginService, pod *api.PodSandbox, contain
 	return answer.GetAdjust(), err
 }
 
+// Started tells a plugin that a container starts.
+func Started(t *testing.T, plugin api.PluginService, pod *api.PodSandbox, container *api.Container) {
+	t.Helper()
+	_, err := plugin.StateChange(t.Context(), &api.StateChangeEvent{Event: api.Event_START_CONTAINER, Pod: pod, Container: container})
+	require.NoError(t, err)
+}
+
+// Ended tells a plugin that a container has ended.
+func Ended(t *testing.T, plugin api.PluginService, pod *api.PodSandbox, container *api.Container) {
+	t.Helper()
+	_, err := plugin.StopContainer(t.Context(), &api.StopContainerRequest{Pod: pod, Container: container})
+	require.NoError(t, err)
+}
+
 // Start listens.
 func (r *Runtime) Start() {
 	r.t.Helper()

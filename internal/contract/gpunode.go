@@ -163,6 +163,8 @@ type GPUFault struct {
 	Class   string      `json:"class"`
 	Message string      `json:"message"`
 	Since   metav1.Time `json:"since"`
+	// Cured means that a reset was seen after a fault that needs one.
+	Cured bool `json:"cured,omitempty"`
 }
 
 // NICInfo is one network device with its path class to each GPU, in GPU order.

@@ -50,6 +50,8 @@ type Fault struct {
 	Code, Message string
 	Class         Class
 	Since         time.Time
+	// Cured means that a reset was seen after a fault that needs one.
+	Cured bool
 }
 
 // Verdict is the health of one GPU.
@@ -96,12 +98,12 @@ type gpuState struct {
 // fault is a [Fault] with what decides about its end.
 type fault struct {
 	Fault
-	// last is when it was seen last, or cured; fresh means that this was since the last
+	// last is when it was seen last, or cured; fresh means that it was seen since the last
 	// verdicts.
 	last  time.Time
 	fresh bool
-	// cured means that a reset has been seen since.
-	cured bool
+	// restored means that an earlier run has seen it, and this one has not.
+	restored bool
 }
 
 // Restore tells the tracker the last verdict of an earlier run of the agent on a GPU,
@@ -114,7 +116,9 @@ func (t *Tracker) Restore(now time.Time, id string, was Verdict) {
 			known.Since = f.Since
 			continue
 		}
-		c.faults[f.Code] = &fault{Fault: f, last: now, cured: was.State == Recovering && f.Class >= NeedsReset}
+		// An agent of before Cured has cured all of a GPU that is Recovering.
+		f.Cured = f.Cured || was.State == Recovering && f.Class >= NeedsReset
+		c.faults[f.Code] = &fault{Fault: f, last: now, restored: true}
 	}
 }
 
@@ -125,10 +129,20 @@ func (t *Tracker) Note(now time.Time, signals []hardware.Signal) {
 	}
 }
 
-// Rebooted notes that all GPUs were reset.
+// Rebooted notes that the machine was rebooted after the earlier run of the agent: what this one has
+// seen itself has happened since.
 func (t *Tracker) Rebooted(now time.Time) {
 	for _, c := range t.gpus {
-		c.cure(now)
+		c.cure(now, func(f *fault) bool { return f.restored })
+	}
+}
+
+// Unread notes that the GPUs could not be read. No fault ends by that nobody looks: its quiet time begins again.
+func (t *Tracker) Unread(now time.Time) {
+	for _, c := range t.gpus {
+		for _, f := range c.faults {
+			f.last = now
+		}
 	}
 }
 
@@ -165,7 +179,8 @@ func (t *Tracker) gpu(id string) *gpuState {
 
 func (c *gpuState) note(now time.Time, s hardware.Signal) {
 	if s.Kind == hardware.WasReset {
-		c.cure(now)
+		// What is fresh may have come after the reset.
+		c.cure(now, func(f *fault) bool { return !f.fresh })
 		return
 	}
 	rule := RuleOf(s)
@@ -194,11 +209,11 @@ func (c *gpuState) open(now time.Time, f Fault) {
 	c.faults[f.Code] = &fault{Fault: f, last: now, fresh: true}
 }
 
-// cure notes a reset: what asked for one is over when it does not come again.
-func (c *gpuState) cure(now time.Time) {
+// cure notes a reset after some faults: those that asked for one are over when they do not come again.
+func (c *gpuState) cure(now time.Time, before func(*fault) bool) {
 	for _, f := range c.faults {
-		if f.Class >= NeedsReset && !f.cured {
-			f.cured, f.last = true, now
+		if f.Class >= NeedsReset && !f.Cured && before(f) {
+			f.Cured, f.last = true, now
 		}
 	}
 }
@@ -216,7 +231,7 @@ func (f *fault) over(now time.Time, quietTime time.Duration) bool {
 }
 
 // holds reports whether time alone does not end the fault.
-func (f *fault) holds() bool { return f.fresh || f.Class >= NeedsReset && !f.cured }
+func (f *fault) holds() bool { return f.fresh || f.Class >= NeedsReset && !f.Cured }
 
 // verdict is the state machine.
 func (c *gpuState) verdict(now time.Time, quietTime time.Duration) Verdict {

@@ -76,6 +76,11 @@ func TestTracker(t *testing.T) {
 			{minute: 2, signals: event(hardware.XID, 95), state: health.Unhealthy, reason: uncontained},
 			{minute: 60, state: health.Unhealthy, reason: uncontained},
 		},
+		"an error that may have come after the reset": {
+			{minute: 0, state: health.Healthy},
+			{minute: 1, signals: append(event(hardware.XID, 95), event(hardware.WasReset, 0)...), state: health.Unhealthy, reason: uncontained, since: 1},
+			{minute: 60, state: health.Unhealthy, reason: uncontained, since: 1},
+		},
 		"a condition holds the GPU for as long as it lasts": {
 			{minute: 0, signals: asked, state: health.Unhealthy, reason: wants},
 			{minute: 60, signals: asked, state: health.Unhealthy, reason: wants},
@@ -169,19 +174,58 @@ func TestARestartDoesNotHeal(t *testing.T) {
 	}
 }
 
-// A reset that was seen counts also after the restart, with the whole time that it takes then.
+// A reset that was seen counts also after the restart, with the whole time that it takes then, and whatever else speaks
+// against the GPU meanwhile.
 func TestARestartKeepsTheReset(t *testing.T) {
-	first := &health.Tracker{QuietTime: health.RealQuietTime}
-	first.Note(start, []hardware.Signal{{GPU: "A", Kind: hardware.XID, Number: 79}})
-	require.Equal(t, health.Unhealthy, first.Verdicts(start, machine(""))[0].State)
-	first.Note(at(1), []hardware.Signal{{GPU: "A", Kind: hardware.WasReset}})
-	was := first.Verdicts(at(2), machine(""))[0]
-	require.Equal(t, health.Recovering, was.State)
+	for name, other := range map[string][]hardware.Signal{"nothing else": nil, "a condition": event(hardware.FabricNotReady, 0)} {
+		t.Run(name, func(t *testing.T) {
+			first := &health.Tracker{QuietTime: health.RealQuietTime}
+			first.Note(start, event(hardware.XID, 79))
+			require.Equal(t, health.Unhealthy, first.Verdicts(start, machine(""))[0].State)
+			first.Note(at(1), append(event(hardware.WasReset, 0), other...))
+			was := first.Verdicts(at(2), machine(""))[0]
+			require.True(t, was.Faults[0].Cured)
 
-	second := &health.Tracker{QuietTime: health.RealQuietTime}
-	second.Restore(at(3), "A", was)
-	assert.Equal(t, health.Recovering, second.Verdicts(at(7), machine(""))[0].State)
-	assert.Equal(t, health.Healthy, second.Verdicts(at(8), machine(""))[0].State)
+			second := &health.Tracker{QuietTime: health.RealQuietTime}
+			second.Restore(at(3), "A", was)
+			assert.Equal(t, health.Recovering, second.Verdicts(at(7), machine(""))[0].State)
+			assert.Equal(t, health.Healthy, second.Verdicts(at(8), machine(""))[0].State)
+		})
+	}
+}
+
+// An agent of before [health.Fault.Cured] has cured all of a GPU that is Recovering.
+func TestTheResetThatAnEarlierVersionSaw(t *testing.T) {
+	tracker := &health.Tracker{QuietTime: health.RealQuietTime}
+	tracker.Restore(start, "A", health.Verdict{State: health.Recovering, Faults: []health.Fault{{Code: "XID79", Class: health.NeedsReset}}})
+	assert.Equal(t, health.Healthy, tracker.Verdicts(at(5), machine(""))[0].State)
+}
+
+// What a run has seen itself did not happen before the boot during which it runs.
+func TestARebootCuresWhatAnEarlierRunSaw(t *testing.T) {
+	tracker := &health.Tracker{QuietTime: health.RealQuietTime}
+	tracker.Note(start, event(hardware.XID, 48))
+	tracker.Verdicts(start, machine(""))
+	earlier := func(code string) health.Fault {
+		return health.Fault{Code: code, Class: health.NeedsReset, Since: at(-60)}
+	}
+	tracker.Restore(at(1), "A", health.Verdict{State: health.Unhealthy, Faults: []health.Fault{earlier("XID48"), earlier("XID79")}})
+	tracker.Rebooted(at(1))
+	verdict := tracker.Verdicts(at(60), machine(""))[0]
+	assert.Equal(t, health.Unhealthy, verdict.State)
+	require.Len(t, verdict.Faults, 1)
+	assert.Equal(t, "XID48", verdict.Faults[0].Code)
+}
+
+// The quiet time is one in which the GPUs are read.
+func TestNoFaultEndsWhileNobodyLooks(t *testing.T) {
+	tracker := &health.Tracker{QuietTime: health.RealQuietTime}
+	tracker.Note(start, event(hardware.ResetRequired, 1))
+	tracker.Verdicts(start, machine(""))
+	tracker.Unread(at(60))
+	assert.False(t, tracker.Verdicts(at(60), machine(""))[0].Usable())
+	assert.False(t, tracker.Verdicts(at(64), machine(""))[0].Usable())
+	assert.True(t, tracker.Verdicts(at(65), machine(""))[0].Usable())
 }
 
 func TestAGPUThatWentAwayIsForgotten(t *testing.T) {

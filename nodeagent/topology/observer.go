@@ -82,6 +82,9 @@ func (o *observer) judge() {
 	if o.raw != nil && o.readErr == nil {
 		o.err = o.use(now, o.roster.Complete(*o.raw))
 	}
+	if o.err != nil {
+		o.tracker.Unread(now)
+	}
 	if o.verdicts != nil || o.err == nil {
 		o.verdicts = o.tracker.Verdicts(now, o.whole.Machine)
 	}
@@ -95,7 +98,7 @@ func (o *observer) use(now time.Time, whole hardware.Reading) error {
 		return fmt.Errorf("what the driver says cannot be used: %w", err)
 	}
 	if o.boot != "" && whole.BootID != "" && o.boot != whole.BootID {
-		o.log.Info("the machine was rebooted")
+		o.log.Info("the machine was rebooted since an earlier agent ran")
 		o.tracker.Rebooted(now)
 	}
 	o.boot = whole.BootID
@@ -160,7 +163,7 @@ func (o *observer) forget() {
 func faultsOf(info contract.GPUInfo) []health.Fault {
 	var faults []health.Fault
 	for _, f := range info.Faults {
-		faults = append(faults, health.Fault{Code: f.Code, Message: f.Message, Class: health.ClassOf(f.Class), Since: f.Since.Time})
+		faults = append(faults, health.Fault{Code: f.Code, Message: f.Message, Class: health.ClassOf(f.Class), Since: f.Since.Time, Cured: f.Cured})
 	}
 	if len(faults) == 0 && info.Health == contract.Unhealthy {
 		since := metav1.Time{}

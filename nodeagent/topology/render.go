@@ -43,7 +43,7 @@ func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks fu
 		}
 		for _, f := range verdict.Faults {
 			gpu.Faults = append(gpu.Faults, contract.GPUFault{
-				Code: f.Code, Class: f.Class.String(), Message: f.Message, Since: metav1.NewTime(f.Since).Rfc3339Copy(),
+				Code: f.Code, Class: f.Class.String(), Message: f.Message, Since: metav1.NewTime(f.Since).Rfc3339Copy(), Cured: f.Cured,
 			})
 		}
 		if reading.GPUs == nil {

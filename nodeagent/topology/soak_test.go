@@ -139,12 +139,15 @@ func (s *soak) event() {
 	}
 }
 
-// reboot starts the machine again, whole.
+// reboot starts the machine again, whole; the agent goes on, and sees that the GPUs were reset.
 func (s *soak) reboot(changed func(*gpu.Machine)) {
 	s.boots++
 	m := wired(s.t, "dgx1-v100")
 	changed(&m)
 	s.source.set(hardware.Reading{Machine: m, DriverVersion: "550.1", BootID: fmt.Sprintf("boot-%d", s.boots)})
+	for _, device := range m.GPUs {
+		s.source.report(hardware.Signal{GPU: hardware.ID(device), Kind: hardware.WasReset})
+	}
 }
 
 // repair ends all that is wrong, as a person does who swaps nothing: a reboot, and the GPUNode starts again.

@@ -1,0 +1,92 @@
+package topology
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+)
+
+// healthOf is the published health of GPU 5.
+func (w *world) healthOf(t *testing.T) string {
+	t.Helper()
+	return w.gpuNode(t).Status.GPUs[5].Health
+}
+
+// The machine boots while the API server is away, and a GPU reports an error in the new boot. What an earlier
+// agent has published of the boot before comes late: the error was not before the boot.
+func TestAnErrorOfThisBootIsNotCuredByIt(t *testing.T) {
+	for name, readable := range map[string]bool{"the GPUs are read": true, "the GPUs are read later": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.start(t, wired(t, "dgx1-v100")).round()
+			a := w.start(t, wired(t, "dgx1-v100"))
+			a.source.change(func(r *hardware.Reading) { r.BootID = "boot-2" })
+			if !readable {
+				a.source.fail(errGone)
+			}
+			a.look(w.ctx)
+			a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 48})
+			a.look(w.ctx) // nothing is known of the cluster yet
+			a.round()
+			a.source.fail(nil)
+			a.round()
+			a.after(6 * time.Minute)
+			assert.Equal(t, contract.Unhealthy, w.healthOf(t))
+		})
+	}
+}
+
+// One look shows an error and a reset: nobody knows which came first.
+func TestAnErrorBesideAResetIsNotCured(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, wired(t, "dgx1-v100"))
+	a.round()
+	a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 48})
+	a.source.change(func(r *hardware.Reading) { r.Signals = []hardware.Signal{{GPU: "GPU-5", Kind: hardware.WasReset}} })
+	a.round()
+	a.source.change(func(r *hardware.Reading) { r.Signals = nil })
+	a.after(6 * time.Minute)
+	assert.Equal(t, contract.Unhealthy, w.healthOf(t))
+}
+
+// A reset was seen, and something else holds the GPU while the agent is restarted.
+func TestAResetIsKeptBesideAnotherFault(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, wired(t, "dgx1-v100"))
+	a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 79})
+	a.round()
+	fabric := []hardware.Signal{{GPU: "GPU-5", Kind: hardware.FabricNotReady}}
+	rebooted := func(signals []hardware.Signal) *agent {
+		b := w.start(t, wired(t, "dgx1-v100"))
+		b.source.change(func(r *hardware.Reading) { r.BootID, r.Signals = "boot-2", signals })
+		b.round()
+		return b
+	}
+	rebooted(fabric)
+	assert.Equal(t, contract.Unhealthy, w.healthOf(t))
+	rebooted(nil).after(6 * time.Minute)
+	assert.Equal(t, contract.Healthy, w.healthOf(t))
+}
+
+// A driver that hangs shows no GPU that is well.
+func TestNoGPUIsUsedAgainUnseen(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, wired(t, "dgx1-v100"))
+	a.source.change(func(r *hardware.Reading) {
+		r.Signals = []hardware.Signal{{GPU: "GPU-5", Kind: hardware.ResetRequired, Number: 1}}
+	})
+	a.round()
+	a.source.fail(errGone)
+	a.after(30 * time.Minute)
+	a.after(30 * time.Minute)
+	assert.Equal(t, contract.Unhealthy, w.healthOf(t))
+	a.source.set(hardware.Reading{Machine: wired(t, "dgx1-v100"), BootID: "boot-1"})
+	a.round()
+	assert.Equal(t, contract.Unhealthy, w.healthOf(t))
+	a.after(5 * time.Minute)
+	assert.Equal(t, contract.Healthy, w.healthOf(t))
+}

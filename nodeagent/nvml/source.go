@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -41,6 +42,12 @@ type source struct {
 	// followed, "" while they are.
 	events []hardware.Signal
 	blind  string
+	// followed are the GPUs whose events are, nil before that has begun; unheard means that another has
+	// answered since.
+	followed map[string]bool
+	unheard  bool
+	// waiting is when NVML was called for events, zero while it is not.
+	waiting time.Time
 }
 
 // Start returns the hardware of this machine and follows its events until ctx
@@ -67,7 +74,7 @@ func (s *source) Read(context.Context) (hardware.Reading, error) {
 	if err != nil {
 		return hardware.Reading{}, err
 	}
-	reading, ret := s.read()
+	reading, answering, ret := s.read()
 	release()
 	if driverIsGone(ret) {
 		s.lib.close(ret)
@@ -81,6 +88,7 @@ func (s *source) Read(context.Context) (hardware.Reading, error) {
 		}
 	}
 	s.readSystem(&reading)
+	reading.Blind = s.blindness(answering)
 	return reading, nil
 }
 
@@ -107,9 +115,6 @@ func (s *source) readSystem(reading *hardware.Reading) {
 	}
 	reading.BootID = line(s.bootID)
 	reading.MachineType = line(filepath.Join(s.sysfs, "class", "dmi", "id", "product_name"))
-	s.eventsMu.Lock()
-	defer s.eventsMu.Unlock()
-	reading.Blind = s.blind
 }
 
 // line is the text of a file of one line, "" without it.
@@ -121,12 +126,13 @@ func line(path string) string {
 	return clean(strings.TrimSpace(string(content)))
 }
 
-func (s *source) read() (reading hardware.Reading, ret nvml.Return) {
+// read reads what NVML tells, and which GPUs answer, by identity.
+func (s *source) read() (reading hardware.Reading, answering []string, ret nvml.Return) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	count, ret := s.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		return reading, ret
+		return reading, nil, ret
 	}
 	if version, ret := s.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
 		reading.DriverVersion = clean(version)
@@ -149,6 +155,7 @@ func (s *source) read() (reading hardware.Reading, ret nvml.Return) {
 			continue
 		}
 		devices[i] = device
+		answering = append(answering, hardware.ID(f.gpus[i].gpu))
 		reading.Signals = append(reading.Signals, s.conditions(&f.gpus[i], device)...)
 	}
 	s.readPaths(&f, devices)
@@ -156,7 +163,7 @@ func (s *source) read() (reading hardware.Reading, ret nvml.Return) {
 	for _, c := range f.gpus {
 		reading.GPUs = append(reading.GPUs, c.detail)
 	}
-	return reading, nvml.SUCCESS
+	return reading, answering, nvml.SUCCESS
 }
 
 // identify reads what tells a GPU from others, as far as it answers.

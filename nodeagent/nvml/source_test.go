@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -72,6 +73,12 @@ func (f *fake) set(name, text string) {
 func (f *fake) unset(name string) {
 	f.t.Helper()
 	require.NoError(f.t, os.Remove(filepath.Join(f.dir, name)))
+}
+
+// has tells whether a control file is there.
+func (f *fake) has(name string) bool {
+	_, err := os.Stat(filepath.Join(f.dir, name))
+	return err == nil
 }
 
 func (f *fake) start() (s *source, stop context.CancelFunc) {
@@ -332,6 +339,48 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Empty(t, fresh.Events(), "events are told once")
 		f.unset("gone")
 		end()
+	})
+	t.Run("events of a GPU that did not answer before", func(t *testing.T) {
+		f.set("lost", "3")
+		fresh, end := f.start()
+		defer end()
+		read(t, fresh)
+		followed := func(gpu int) {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				_, err := fresh.Read(context.Background())
+				return err == nil && fresh.follows(id(gpu))
+			}, 20*time.Second, 5*time.Millisecond)
+			fresh.Events()
+			f.set("xid", fmt.Sprintf("%d 48", gpu))
+			assert.Eventually(t, func() bool {
+				return slices.Contains(fresh.Events(), hardware.Signal{GPU: id(gpu), Kind: hardware.XID, Number: 48})
+			}, 5*time.Second, time.Millisecond)
+		}
+		followed(5)
+		assert.Empty(t, read(t, fresh).Blind, "of a GPU that does not answer nothing is expected")
+		f.unset("lost")
+		assert.Equal(t, "events are not followed of "+id(3), read(t, fresh).Blind)
+		followed(3)
+		f.set("lost", "3")
+		read(t, fresh)
+		assert.False(t, fresh.follows(id(3)), "it may be reset")
+		f.unset("lost")
+		followed(3)
+		assert.Empty(t, read(t, fresh).Blind)
+	})
+	t.Run("a wait for events that fails", func(t *testing.T) {
+		fresh, end := f.start()
+		defer end()
+		require.Eventually(t, func() bool { return fresh.follows(id(5)) }, 20*time.Second, time.Millisecond)
+		f.set("broken", "15")
+		require.Eventually(t, func() bool { return !f.has("broken") }, 20*time.Second, time.Millisecond)
+		f.set("xid", "5 48")
+		assert.Eventually(t, func() bool { return len(fresh.Events()) > 0 }, eventRetry/2, time.Millisecond, "it is taken up again at once")
+	})
+	t.Run("a wait for events that hangs", func(t *testing.T) {
+		hung := &source{waiting: time.Now().Add(-time.Minute)}
+		assert.Contains(t, hung.blindness(nil), "the driver has not ended a wait for events since")
 	})
 	t.Run("a driver without events", func(t *testing.T) {
 		f.set("deaf", "")

@@ -34,6 +34,7 @@
 //   hang              counting the GPUs does not end while the file is there
 //   recovery  "7 1"   the driver asks for action 1 on GPU 7
 //   xid       "5 95"  one event XID 95 of GPU 5; the file is removed
+//   broken    "15"    one wait for events fails with error 15; the file is removed
 //   deaf              events are not supported
 //   unloaded          the driver is not loaded
 #include <stdio.h>
@@ -496,7 +497,11 @@ int nvmlDeviceRegisterEvents(device_t d, unsigned long long types, char *set)
 int nvmlEventSetWait_v2(char *set, event_t *event, unsigned timeout)
 {
 	(void)set, (void)timeout;
-	int GPU, number;
+	int GPU, number, code;
+	if (control("broken", &code, &number) >= 1) {
+		unlink(CONTROL "/broken");
+		return code;
+	}
 	if (control("xid", &GPU, &number) != 2) {
 		usleep(1000);
 		return TIMEOUT;

@@ -108,7 +108,7 @@ func parse(args []string, output io.Writer) (settings, error) {
 	flags.StringVar(&s.cdiDir, "cdi-dir", "/var/run/cdi", "the folder from which the container runtime reads CDI specifications, into which those of containers are written")
 	flags.StringVar(&s.vendorCDI, "vendor-cdi-dirs", "/etc/cdi:/var/run/cdi", "folders in which NVIDIA's own CDI specification may be, divided by colons")
 	flags.StringVar(&s.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "the socket at which the container runtime listens to plugins (NRI); empty not to be one")
-	flags.StringVar(&s.hostRoot, "host-root", "/", "where the node's folders dev and proc/driver are, as the agent sees them")
+	flags.StringVar(&s.hostRoot, "host-root", "/", "where the node's folders dev and proc/driver are, as the agent sees them; with --mps also proc and sys/fs/cgroup")
 	showVersion := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
@@ -177,7 +177,7 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 	}
 	var enforcer *mps.Enforcer
 	if s.mps {
-		if enforcer, err = mps.Start(ctx, mps.Config{Root: s.mpsDir, Modes: nvml.NewModes(), Log: agent.Log}); err != nil {
+		if enforcer, err = mps.Start(ctx, mps.Config{Root: s.mpsDir, Cgroups: filepath.Join(s.hostRoot, "sys/fs/cgroup"), Modes: nvml.NewModes(), Log: agent.Log}); err != nil {
 			return err
 		}
 		agent.Enforcement = enforcer.Enforcement

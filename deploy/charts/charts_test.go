@@ -285,7 +285,7 @@ func TestChartMPS(t *testing.T) {
 		require.Empty(t, failure)
 		for _, part := range []string{
 			`"--mps","--mps-dir=/run/gpuplan/mps"`, `"hostPID":true`, `"privileged":true`, `"value":"compute,utility"`, `"mountPath":"/run/gpuplan/mps"`,
-			`"hostPath":{"path":"/run/gpuplan/mps","type":"DirectoryOrCreate"}`, `"hostPath":{"path":"/proc"}`,
+			`"hostPath":{"path":"/run/gpuplan/mps","type":"DirectoryOrCreate"}`, `"hostPath":{"path":"/proc"}`, `{"mountPath":"/host/sys/fs/cgroup","name":"cgroup"}`, `"hostPath":{"path":"/sys/fs/cgroup"}`,
 		} {
 			assert.Equal(t, mps, strings.Contains(text, part), part)
 		}

@@ -196,6 +196,8 @@ func (d *daemon) reconcile(ctx context.Context) error {
 type record struct {
 	// ComputeMode is the GPU's before it was shared.
 	ComputeMode hardware.ComputeMode `json:"computeMode"`
+	// Mounts is the mount namespace of the daemon that was started last, which is another than that of the next container.
+	Mounts string `json:"mounts,omitempty"`
 	limits
 }
 
@@ -233,6 +235,11 @@ func (d *daemon) prepare(want limits) error {
 		}
 	}
 	r.limits = want
+	return d.write(r)
+}
+
+// write writes the record.
+func (d *daemon) write(r record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode the record of GPU %s: %w", d.uuid, err)
@@ -273,7 +280,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		return err
 	}
 	// Of a daemon that was killed the server follows, and its sockets stay.
-	left := find(d.control.pipe)
+	left := d.processes()
 	if len(left.daemons) > 0 {
 		return fmt.Errorf("the MPS control daemon, process %d, lives, but not its sockets in %s: what uses the GPU goes on, and the agent starts another one when no pod has a part of the GPU any more", left.daemons[0], d.control.pipe)
 	}
@@ -284,9 +291,17 @@ func (d *daemon) serve(ctx context.Context) error {
 	return d.start(ctx)
 }
 
-// start starts the daemon, in a session of its own, and waits until it answers.
+// start starts the daemon, so that it outlives the agent and its container, and waits until it answers.
 func (d *daemon) start(ctx context.Context) error {
 	if err := missing(); err != nil {
+		return err
+	}
+	r, err := d.read()
+	if err != nil {
+		return fmt.Errorf("start the MPS control daemon: %w", err)
+	}
+	r.Mounts = mounts("/proc/self")
+	if err := d.write(r); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(d.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -303,6 +318,9 @@ func (d *daemon) start(ctx context.Context) error {
 	d.failures++
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("start the MPS control daemon: %w", err)
+	}
+	if err := outlive(d.Cgroups, command.Process.Pid); err != nil {
+		d.Log.Warn("what uses a shared GPU ends with the agent's container", "gpu", d.uuid, "error", err)
 	}
 	exited := make(chan struct{})
 	d.exited = exited
@@ -469,7 +487,7 @@ func (d *daemon) stop(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		kill(find(d.control.pipe).all(), signal)
+		kill(d.processes().all(), signal)
 		err = d.ended(ctx)
 	}
 	if err != nil {
@@ -488,7 +506,13 @@ func (d *daemon) stop(ctx context.Context) error {
 
 // ended waits until nothing of the daemon runs.
 func (d *daemon) ended(ctx context.Context) error {
-	return d.until(ctx, "the MPS control daemon does not end", func() (bool, error) { return len(find(d.control.pipe).all()) == 0, nil })
+	return d.until(ctx, "the MPS control daemon does not end", func() (bool, error) { return len(d.processes().all()) == 0, nil })
+}
+
+// processes are those of the daemon, whichever agent has started it.
+func (d *daemon) processes() processes {
+	r, _ := d.read() // without a record no other agent's are known
+	return find(d.control.pipe, r.Mounts)
 }
 
 // kill signals processes.

@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 		os.Exit(fakeDaemon())
 	case name == controlProgram:
 		os.Exit(fakeInterface())
+	case os.Getenv(agentVariable) != "":
+		os.Exit(fakeAgent(os.Getenv(agentVariable)))
 	default:
 		var err error
 		if folder, err = os.MkdirTemp("", "mps"); err != nil {
@@ -350,7 +352,9 @@ func (m *machine) start() (e *Enforcer, stop context.CancelFunc) {
 	return e, cancel
 }
 
-func (m *machine) processes(uuid string) processes { return find(filepath.Join(m.root, uuid, "pipe")) }
+func (m *machine) processes(uuid string) processes {
+	return newDaemon(&Enforcer{Config: Config{Root: m.root}}, uuid).processes()
+}
 
 // ask asks the daemon of a GPU.
 func (m *machine) ask(uuid, format string, arguments ...any) string {

@@ -145,7 +145,7 @@ func TestOnAGPU(t *testing.T) {
 	require.NoError(t, err)
 	e, stop := w.begin()
 	t.Cleanup(func() { // whatever has failed, the GPU is as it was
-		for _, pid := range find(filepath.Join(root, w.uuid, "pipe")).all() {
+		for _, pid := range find(filepath.Join(root, w.uuid, "pipe"), "").all() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		_ = w.modes.SetComputeMode(w.uuid, before)
@@ -211,21 +211,21 @@ func TestOnAGPU(t *testing.T) {
 		env, mounts := share(t, 2048, 30)
 		runs := w.at(t).start("runs", mounts, env, 64, 3)
 		runs.running()
-		is := find(filepath.Join(root, w.uuid, "pipe"))
+		is := find(filepath.Join(root, w.uuid, "pipe"), "")
 		stop()
 		e, stop = w.begin()
 		require.Eventually(t, func() bool { s := e.States(); return len(s) == 1 && s[0].Ready }, time.Minute, 10*time.Millisecond)
-		assert.Equal(t, is, find(filepath.Join(root, w.uuid, "pipe")), "the same daemon and server")
+		assert.Equal(t, is, find(filepath.Join(root, w.uuid, "pipe"), ""), "the same daemon and server")
 		_, err := runs.end()
 		assert.NoError(t, err)
 	})
 	t.Run("a daemon that is killed", func(t *testing.T) {
 		_, mounts := share(t, 2048, 30)
-		is := find(filepath.Join(root, w.uuid, "pipe"))
+		is := find(filepath.Join(root, w.uuid, "pipe"), "")
 		require.Len(t, is.daemons, 1)
 		require.NoError(t, syscall.Kill(is.daemons[0], syscall.SIGKILL))
 		require.Eventually(t, func() bool {
-			now := find(filepath.Join(root, w.uuid, "pipe"))
+			now := find(filepath.Join(root, w.uuid, "pipe"), "")
 			s := e.States()
 			return len(now.daemons) == 1 && now.daemons[0] != is.daemons[0] && s[0].Ready
 		}, time.Minute, 10*time.Millisecond)

@@ -3,8 +3,9 @@
 // limits by its environment, and the server has the largest of them, which no client can exceed, whatever its
 // environment says.
 //
-// Daemons outlive the agent, so that its update ends no training: they are in sessions of their own, and are found again
-// by their directories. They end with the container of the agent, however, where that has one with its own processes.
+// Daemons outlive the agent and its container, so that its update ends no training: they are in sessions of their own and in
+// the control groups of the host, and are found again by their directories. They end with the container of the agent,
+// however, where that has a PID namespace of its own.
 package mps
 
 import (
@@ -33,9 +34,11 @@ type ComputeModes interface {
 type Config struct {
 	// Root is the directory for sockets, logs and records, one folder per shared GPU. It has to be empty after a boot,
 	// and the host's where the agent runs in a container, since containers with parts of GPUs get a folder of it.
-	Root  string
-	Modes ComputeModes
-	Log   *slog.Logger
+	Root string
+	// Cgroups is where the host's control groups are, into which daemons are moved; "" leaves them in those of the agent.
+	Cgroups string
+	Modes   ComputeModes
+	Log     *slog.Logger
 }
 
 // Share is a part of one GPU.

@@ -15,9 +15,11 @@ type processes struct {
 }
 
 // find looks for the processes of a pipe directory. They are told by their environment, which is the one that the
-// control daemon was started with, whoever their parent is now. Those of another PID namespace are not seen, and those of another
-// mount namespace are programs of containers, which may say of themselves what they like.
-func find(pipe string) (found processes) {
+// control daemon was started with, whoever their parent is now. Those of another PID namespace are not seen. Those of another
+// mount namespace than this program's, or the given one of an earlier agent, are programs of containers, which may say of
+// themselves what they like.
+func find(pipe, earlier string) (found processes) {
+	own := mounts("/proc/self")
 	folders, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
 	for _, folder := range folders {
 		pid, err := strconv.Atoi(filepath.Base(folder))
@@ -31,8 +33,9 @@ func find(pipe string) (found processes) {
 		arguments := strings.Split(string(command), "\x00")
 		daemon := filepath.Base(arguments[0]) == controlProgram && len(arguments) > 1 && arguments[1] == foreground
 		server := filepath.Base(arguments[0]) == serverProgram
+		sees := mounts(folder)
 		switch {
-		case !daemon && !server || !uses(folder, pipe) || !ours(folder):
+		case !daemon && !server || !uses(folder, pipe) || sees == "" || sees != own && sees != earlier:
 		case daemon:
 			found.daemons = append(found.daemons, pid)
 		default:
@@ -48,11 +51,10 @@ func uses(folder, pipe string) bool {
 	return err == nil && bytes.Contains(append([]byte{0}, environ...), []byte("\x00"+pipeVariable+"="+pipe+"\x00"))
 }
 
-// ours reports whether a process, by its folder in /proc, sees the files that this program sees.
-func ours(folder string) bool {
-	mounts, err := os.Readlink(filepath.Join(folder, "ns/mnt"))
-	own, ownErr := os.Readlink("/proc/self/ns/mnt")
-	return err == nil && ownErr == nil && mounts == own
+// mounts is the mount namespace of a process, by its folder in /proc, "" when it cannot be read.
+func mounts(folder string) string {
+	namespace, _ := os.Readlink(filepath.Join(folder, "ns/mnt")) // the process may have ended
+	return namespace
 }
 
 // all are the PIDs of both kinds.

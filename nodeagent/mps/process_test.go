@@ -31,9 +31,9 @@ func TestAProgramThatPretendsToBeTheDaemon(t *testing.T) {
 		t.Skip("a mount namespace of its own needs root: ", err)
 	}
 	require.Eventually(t, func() bool { return uses(filepath.Join("/proc", strconv.Itoa(container)), pipe) }, 10*time.Second, time.Millisecond)
-	assert.Empty(t, find(pipe).all())
+	assert.Empty(t, find(pipe, "").all())
 	own, err := pretend(0)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(find(pipe).all()) > 0 }, 10*time.Second, time.Millisecond)
-	assert.Equal(t, []int{own}, find(pipe).daemons)
+	require.Eventually(t, func() bool { return len(find(pipe, "").all()) > 0 }, 10*time.Second, time.Millisecond)
+	assert.Equal(t, []int{own}, find(pipe, "").daemons)
 }

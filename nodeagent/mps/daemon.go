@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/watchdog"
 )
 
 // daemon is the control daemon of one GPU, which runs while the GPU is shared.
@@ -40,6 +41,8 @@ type daemon struct {
 	attempt int64
 	// limited are the limits that servers have, 0 for those to come.
 	limited map[int]limits
+	// modeReads and modeWrites are calls of the driver.
+	modeReads, modeWrites watchdog.Reads[hardware.ComputeMode]
 }
 
 func newDaemon(e *Enforcer, uuid string) *daemon {
@@ -161,10 +164,10 @@ func (d *daemon) reconcile(ctx context.Context) error {
 	if want == (limits{}) {
 		return d.stop(ctx)
 	}
-	if err := d.prepare(want); err != nil {
+	if err := d.prepare(ctx, want); err != nil {
 		return err
 	}
-	if err := d.setMode(hardware.ExclusiveProcess); err != nil {
+	if err := d.setMode(ctx, hardware.ExclusiveProcess); err != nil {
 		return err
 	}
 	if err := d.serve(ctx); err != nil {
@@ -218,7 +221,7 @@ func (d *daemon) read() (record, error) {
 }
 
 // prepare makes the folders and the record of a GPU that is shared.
-func (d *daemon) prepare(want limits) error {
+func (d *daemon) prepare(ctx context.Context, want limits) error {
 	for _, folder := range []string{d.control.pipe, d.clientFolder(), filepath.Dir(d.log())} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return fmt.Errorf("share GPU %s: %w", d.uuid, err)
@@ -230,7 +233,7 @@ func (d *daemon) prepare(want limits) error {
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		if r.ComputeMode, err = d.Modes.ComputeMode(d.uuid); err != nil {
+		if r.ComputeMode, err = d.mode(ctx); err != nil {
 			return err
 		}
 	}
@@ -262,16 +265,6 @@ func emptyLogs(folder string, most int64) {
 			_ = os.Truncate(filepath.Join(folder, entry.Name()), 0) // the next look tries again
 		}
 	}
-}
-
-// setMode sets the GPU's compute mode where it is another.
-func (d *daemon) setMode(mode hardware.ComputeMode) error {
-	d.modesMu.Lock()
-	defer d.modesMu.Unlock()
-	if now, err := d.Modes.ComputeMode(d.uuid); err != nil || now == mode {
-		return err
-	}
-	return d.Modes.SetComputeMode(d.uuid, mode)
 }
 
 // serve makes sure that the daemon answers.
@@ -494,7 +487,7 @@ func (d *daemon) stop(ctx context.Context) error {
 		return err
 	}
 	if r, err := d.read(); !errors.Is(err, fs.ErrNotExist) {
-		if err := d.setMode(r.ComputeMode); err != nil {
+		if err := d.setMode(ctx, r.ComputeMode); err != nil {
 			return err
 		}
 	}

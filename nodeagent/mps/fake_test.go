@@ -307,7 +307,7 @@ func newMachine(t *testing.T) *machine {
 		t: t, root: filepath.Join(folder, "run"), knobs: filepath.Join(folder, "knobs"),
 		modes: &modes{of: map[string]hardware.ComputeMode{first: hardware.DefaultMode, second: hardware.DefaultMode}},
 		times: times{
-			answer: 20 * time.Second, start: 20 * time.Second, edits: time.Minute, check: 100 * time.Millisecond, poll: 20 * time.Millisecond,
+			answer: 20 * time.Second, start: 20 * time.Second, edits: time.Minute, driver: 20 * time.Second, check: 100 * time.Millisecond, poll: 20 * time.Millisecond,
 			firstRetry: time.Millisecond, longestRetry: time.Millisecond, settled: time.Minute, logs: 1 << 20,
 		},
 	}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/watchdog"
 )
 
 // ComputeModes reads and sets the compute modes of GPUs by UUID.
@@ -97,11 +98,14 @@ type Enforcer struct {
 
 	mu   sync.Mutex
 	gpus map[string]*daemon
-
-	// modesMu is held from reading the mode of a GPU to setting it.
-	modesMu sync.Mutex
 	// settable are the GPUs whose mode could be set.
 	settable map[string]bool
+
+	// modesMu is held from reading the mode of a GPU to setting it, however long the driver takes: by nobody but calls that
+	// have a limit.
+	modesMu sync.Mutex
+	// trials find out which modes can be set.
+	trials watchdog.Reads[map[string]error]
 }
 
 // times are how long things may take.
@@ -109,6 +113,8 @@ type times struct {
 	// answer is for an answer of a daemon, start for a daemon or a server to be there, edits for the answer of [Enforcer.Edits]:
 	// the kubelet waits 30 seconds.
 	answer, start, edits time.Duration
+	// driver is for an answer of the driver.
+	driver time.Duration
 	// check is how often a daemon is looked at, poll how often while something is waited for.
 	check, poll time.Duration
 	// firstRetry is how long after its start a daemon is started again that has ended; it doubles up to longestRetry, and
@@ -131,7 +137,7 @@ const longestSocket = 107
 // found again, or started again. When ctx ends it leaves them alone.
 func Start(ctx context.Context, config Config) (*Enforcer, error) {
 	return start(ctx, config, times{
-		answer: 5 * time.Second, start: 10 * time.Second, edits: 25 * time.Second, check: 10 * time.Second, poll: 50 * time.Millisecond,
+		answer: 5 * time.Second, start: 10 * time.Second, edits: 25 * time.Second, driver: 10 * time.Second, check: 10 * time.Second, poll: 50 * time.Millisecond,
 		firstRetry: time.Second, longestRetry: time.Minute, settled: time.Minute, logs: 4 << 20,
 	})
 }

@@ -377,6 +377,35 @@ func TestEnforcement(t *testing.T) {
 	}
 }
 
+// A driver that hangs holds up neither who publishes what is enforced nor who asks for a part, and is no GPU's mode later on.
+func TestDriverThatHangs(t *testing.T) {
+	reading := hardware.Reading{
+		Machine: gpu.Machine{GPUs: []gpu.GPU{{UUID: first}}},
+		GPUs:    []hardware.GPU{{ComputeCapability: hardware.ComputeCapability{Major: 9}}},
+	}
+	m := newMachine(t)
+	m.times.driver = 50 * time.Millisecond
+	e, _ := m.start()
+	m.modes.mu.Lock() // the driver hangs
+	sharing := e.Enforcement(reading)
+	assert.Equal(t, contract.NotEnforced, sharing.Enforcement)
+	assert.Contains(t, sharing.Reason, "GPU 0: the driver has not answered since ")
+	_, _, err := e.Edits(first, 2048, 30)
+	assert.ErrorContains(t, err, "the driver has not answered since ")
+	m.modes.mu.Unlock()
+	m.becomes(e, first, ready)
+	require.Eventually(t, func() bool { return e.Enforcement(reading).Enforcement == contract.EnforcedByMPS }, 30*time.Second, 5*time.Millisecond)
+
+	m.modes.mu.Lock()
+	m.modes.of[first] = hardware.Prohibited // what the daemon's loop sets, once it can
+	m.becomes(e, first, says("the driver has not answered since "))
+	assert.Equal(t, contract.EnforcedByMPS, e.Enforcement(reading).Enforcement, "that is known")
+	require.NoError(t, e.InUse(nil))
+	m.modes.mu.Unlock()
+	require.Eventually(t, func() bool { return m.mode(first) == hardware.DefaultMode && len(e.States()) == 0 }, 30*time.Second, 5*time.Millisecond,
+		"the mode of before, although what ended late was to set another")
+}
+
 func TestLastWords(t *testing.T) {
 	const before, server = "[2026-11-28 03:47:30.000 Control  1037] Unable to help\n", "[2026-11-28 03:47:33.189 Server  1041] Server failed with status 806\n"
 	d := newDaemon(&Enforcer{Config: Config{Root: t.TempDir()}}, first)

@@ -101,20 +101,27 @@ func TestMembersWithoutGPUs(t *testing.T) {
 	}
 }
 
-// A pod without GPUs does not take the place of one with GPUs that is about to appear.
+// A pod without GPUs does not take the place of one with GPUs that is about to appear, nor does one that has stayed when
+// those were evicted.
 func TestMembersWithoutGPUsWaitForOthers(t *testing.T) {
-	s := newState(t, "a")
 	mark := labelled(contract.LightGangLabel, contract.LightGangMinLabel, 3)
-	first := podtest.New("first", mark)
-	s.SetPod(first)
-	for i := range 2 {
-		s.SetPod(podtest.New("worker-"+strconv.Itoa(i), mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
+	for name, first := range map[string]*corev1.Pod{
+		"new":        podtest.New("first", mark),
+		"has stayed": podtest.New("first", mark, podtest.OnNode("a")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newState(t, "a")
+			s.SetPod(first)
+			for i := range 2 {
+				s.SetPod(podtest.New("worker-"+strconv.Itoa(i), mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
+			}
+			status := statusOf(s, "ns/job", first.UID)
+			assert.Empty(t, status.MissingText)
+			assert.Equal(t, 1, status.Expected, "it has a moment to appear")
+			s.SetPod(podtest.New("worker-2", mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
+			status = statusOf(s, "ns/job", first.UID)
+			assert.True(t, status.Late)
+			assert.Zero(t, status.Expected)
+		})
 	}
-	status := statusOf(s, "ns/job", first.UID)
-	assert.Empty(t, status.MissingText)
-	assert.Equal(t, 1, status.Expected, "it has a moment to appear")
-	s.SetPod(podtest.New("worker-2", mark, podtest.Asks(contract.ResourceTopologyGPU, 1)))
-	status = statusOf(s, "ns/job", first.UID)
-	assert.True(t, status.Late)
-	assert.Zero(t, status.Expected)
 }

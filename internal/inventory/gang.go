@@ -199,6 +199,8 @@ type MemberCounts struct {
 	gpus, mixed bool
 	// Present are the members that are there, Running those of them that are bound.
 	Present, Running int
+	// trains counts those that run and ask for GPUs.
+	trains int
 	// late are the pods that start once the members run.
 	late int
 	// gated are members that are there and not counted, since they cannot be placed yet, and
@@ -207,7 +209,7 @@ type MemberCounts struct {
 	gatedText string
 	// Minimum is how many of the members must run, 0 for all of them.
 	Minimum int
-	// expected is how many more members the gang says it has in all, 0 once some run.
+	// expected is how many more members the gang says it has in all, 0 once some run that ask for GPUs, where any does.
 	expected int
 	// groupless means that the pods name a PodGroup that nobody has seen.
 	groupless bool
@@ -367,6 +369,9 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 				running = 1
 			}
 			c.Running += running
+			if m.asks() {
+				c.trains += running
+			}
 			if p := c.part(m); p != nil {
 				p.present, p.running = p.present+1, p.running+running
 			}
@@ -379,7 +384,7 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 		c.Minimum = min(1, c.Present) // as many have ended as it needs: each of the others runs without them
 	}
 	c.reconcileParts()
-	if c.Running == 0 {
+	if c.Running == 0 || c.gpus && c.trains == 0 { // what stays of an earlier run, and asks for no GPU, is no begin of this one
 		all, _ := highest(members, contract.TopologyReplicasLabel)
 		c.expected = max(0, all-succeeded-c.Present)
 		if c.mixed && !owned && c.gpus {

@@ -65,7 +65,7 @@ func (a *Agent) mayRun(pod *corev1.Pod) bool {
 	return false
 }
 
-// runs reports whether the runtime has told that containers of a pod run.
+// runs reports whether the runtime has containers of a pod that run.
 func (a *Agent) runs(pod *corev1.Pod) bool {
 	return a.runtime.Asked() && a.runtime.Runs(uidOfNode(pod))
 }

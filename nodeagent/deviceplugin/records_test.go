@@ -77,7 +77,7 @@ func TestGPUsOfOtherPods(t *testing.T) {
 	}
 }
 
-// A GPU has less memory by now than a record says, as when ECC is switched on, or a smaller card has come to its place.
+// A GPU has less memory by now than a record says, as when ECC is switched on, or a smaller GPU has come to its place.
 func TestAGPUWithLessMemoryThanARecordHas(t *testing.T) {
 	const memory = contract.ResourceGPUMemory
 	w := newWorld(t, "share")

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -119,21 +120,44 @@ func (a *Agent) listed(ctx context.Context) (sets.Set[types.NamespacedName], err
 	return listed, nil
 }
 
+// offered asks the kubelet for the healthy devices of all plugins.
+func (a *Agent) offered(ctx context.Context) (offered []*podresourcesapi.ContainerDevices, err error) {
+	err = a.ask(ctx, func(ctx context.Context, client podresourcesapi.PodResourcesListerClient) error {
+		answer, err := client.GetAllocatableResources(ctx, &podresourcesapi.AllocatableResourcesRequest{})
+		offered = answer.GetDevices()
+		return err
+	})
+	return offered, err
+}
+
+// hasOthers reports whether a container that asks for a resource has devices of it from another plugin. The kubelet admits pods that ask
+// for what no plugin of the node has ever offered.
+func (a *Agent) hasOthers(ctx context.Context, pod *corev1.Pod, container, resource string) (bool, error) {
+	others := func(devices *podresourcesapi.ContainerDevices) bool {
+		_, foreign := foreignOf(devices.DeviceIds)
+		return foreign && devices.ResourceName == resource
+	}
+	offered, err := a.offered(ctx)
+	if err != nil || slices.ContainsFunc(offered, others) {
+		return err == nil, err
+	}
+	list, err := a.list(ctx) // the other plugin may be starting again
+	return slices.ContainsFunc(list, func(p *podresourcesapi.PodResources) bool {
+		return p.Namespace == pod.Namespace && p.Name == pod.Name && slices.ContainsFunc(p.Containers, func(c *podresourcesapi.ContainerResources) bool {
+			return c.Name == container && slices.ContainsFunc(c.Devices, others)
+		})
+	}), err
+}
+
 // foreign says who else has to do with a resource, "" for nobody: another plugin that offers it, or a pod with
 // devices of one that has gone, of which this plugin cannot know the GPUs.
 func (a *Agent) foreign(ctx context.Context, resource string) (who string, err error) {
-	err = a.ask(ctx, func(ctx context.Context, client podresourcesapi.PodResourcesListerClient) error {
-		answer, err := client.GetAllocatableResources(ctx, &podresourcesapi.AllocatableResourcesRequest{})
-		if err != nil {
-			return err
+	offered, err := a.offered(ctx)
+	for _, devices := range offered {
+		if id, ok := foreignOf(devices.DeviceIds); ok && devices.ResourceName == resource {
+			who = fmt.Sprintf("another device plugin offers it (its devices are like %q)", id)
 		}
-		for _, devices := range answer.Devices {
-			if id, ok := foreignOf(devices.DeviceIds); ok && devices.ResourceName == resource {
-				who = fmt.Sprintf("another device plugin offers it (its devices are like %q)", id)
-			}
-		}
-		return nil
-	})
+	}
 	if who != "" || err != nil {
 		return who, err
 	}

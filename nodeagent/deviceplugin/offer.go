@@ -68,6 +68,14 @@ func offer(mode placement.Mode, used []string) []string {
 	return wanted
 }
 
+// migPrefix begins the resources by which NVIDIA's plugin offers MIG devices.
+const migPrefix = "nvidia.com/mig-"
+
+// offersGPUs reports whether plugins offer GPUs by a resource, whole or in parts; MIG devices are of GPUs that nobody else gives away.
+func offersGPUs(resource string) bool {
+	return strings.HasPrefix(resource, contract.ResourceDefaultGPU) || strings.HasPrefix(resource, contract.ResourceTopologyGPU)
+}
+
 // idPrefix begins the IDs of our devices, so that they are told from those of other plugins. The IDs are only counted,
 // but for those of [contract.ResourceDefaultGPU]: the GPUs of a container are those of the pod's record, whichever
 // devices the kubelet has chosen.

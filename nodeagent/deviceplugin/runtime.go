@@ -46,13 +46,21 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (edits cdi.Edits, 
 	var given contract.ConfirmedContainer
 	switch {
 	case resource == "":
-		return withoutGPUs(pod, c), nil
+		if edits, err = a.withoutGPUs(ctx, pod, c); err == nil {
+			return edits, nil
+		}
 	case ours:
 		given, edits, err = a.verify(ctx, pod, c, resource, plainInit)
-	case !a.serves(resource):
-		return nil, nil // it has what another plugin has given
-	default:
+	case a.serves(resource):
 		err = fmt.Errorf("the kubelet has given it no device of %s: make the pod again", resource)
+	default:
+		var other bool
+		if other, err = a.hasOthers(ctx, pod, c.Name, resource); other {
+			return nil, nil // what another plugin has given
+		}
+		if err == nil {
+			err = fmt.Errorf("no device plugin of the node offers %s: make the pod again", resource)
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err() // it has been refused
@@ -101,10 +109,15 @@ func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, c nri.Container, re
 	told, _ := c.Getenv(contract.GivenGPUsEnv)
 	a.noCDI.Store(told == contract.NoGPUs && !c.Pending)
 	got := strings.Split(told, ",")
+	if visible, _ := c.Getenv(contract.VisibleDevicesEnv); told != contract.NoGPUs && seesGPUs(c) && visible != told {
+		return given, nil, fmt.Errorf("its %s is %q, and the container runtime was to give it %s: leave that variable to the node agent", contract.VisibleDevicesEnv, visible, told)
+	}
 	if resource == contract.ResourceDefaultGPU { // the kubelet has chosen
 		switch status, _ := a.hardware(); {
 		case !a.serves(resource):
 			return given, nil, fmt.Errorf("the node agent does not offer %s", resource)
+		case setsGiven(pod, c.Name):
+			return given, nil, fmt.Errorf("the pod sets %s itself: leave that variable to the node agent", contract.GivenGPUsEnv)
 		case told == contract.NoGPUs:
 			return given, nil, errors.New("the container runtime does not read CDI specifications: switch that on")
 		default:
@@ -131,6 +144,13 @@ func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, c nri.Container, re
 		given = next
 	}
 	return given, nil, nil
+}
+
+// setsGiven reports whether a pod itself sets the variable by which a container is told its GPUs: without CDI that would count.
+func setsGiven(pod *corev1.Pod, container string) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+		return c.Name == container && slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == contract.GivenGPUsEnv })
+	})
 }
 
 // next is what another container of a pod is given that asks for as much as an init container and has these GPUs, when it does not run
@@ -160,35 +180,49 @@ func sameAmount(a, b corev1.Container, resource string) bool {
 
 // withoutGPUs keeps NVIDIA's container runtime from giving GPUs to a container that asks for none: images of NVIDIA's, and those
 // built from them, ask that runtime for all. What runs on every node, such as a monitor of GPUs, may have them.
-func withoutGPUs(pod *corev1.Pod, c nri.Container) cdi.Edits {
+func (a *Agent) withoutGPUs(ctx context.Context, pod *corev1.Pod, c nri.Container) (cdi.Edits, error) {
 	owner := metav1.GetControllerOf(pod)
-	if !seesGPUs(c) || asksOthers(pod, c.Name) || owner != nil && owner.Kind == "DaemonSet" || pod.Namespace == metav1.NamespaceSystem {
-		return nil
+	if !seesGPUs(c) || owner != nil && owner.Kind == "DaemonSet" || pod.Namespace == metav1.NamespaceSystem {
+		return nil, nil
+	}
+	if has, err := a.hasAny(ctx, pod, c.Name); has || err != nil {
+		return nil, err
 	}
 	edits := cdi.Edits{}
 	edits.Env(contract.VisibleDevicesEnv + "=" + contract.NoVisibleDevices)
-	return edits
+	return edits, nil
 }
 
-// seesGPUs reports whether NVIDIA's container runtime would give a container GPUs.
+// seesGPUs reports whether NVIDIA's container runtime would give a container GPUs. It gives all of them to one of which the image says only
+// a version of CUDA, as old images do.
 func seesGPUs(c nri.Container) bool {
-	visible, _ := c.Getenv(contract.VisibleDevicesEnv)
+	visible, set := c.Getenv(contract.VisibleDevicesEnv)
+	if !set {
+		cuda, _ := c.Getenv("CUDA_VERSION")
+		requires, _ := c.Getenv("NVIDIA_REQUIRE_CUDA")
+		return cuda != "" && requires == ""
+	}
 	return visible != "" && visible != "none" && visible != contract.NoVisibleDevices
 }
 
-// asksOthers reports whether a container may have GPUs of other plugins or drivers, such as MIG devices.
-func asksOthers(pod *corev1.Pod, container string) bool {
-	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
+// hasAny reports whether a container has GPUs of other plugins or drivers, such as MIG devices.
+func (a *Agent) hasAny(ctx context.Context, pod *corev1.Pod, container string) (bool, error) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if c.Name != container {
-			return false
+			continue
+		}
+		if len(c.Resources.Claims) > 0 {
+			return true, nil
 		}
 		for name := range c.Resources.Requests {
-			if strings.HasPrefix(string(name), "nvidia.com/") || strings.HasPrefix(string(name), contract.ResourceTopologyGPU) {
-				return true
+			if resource := string(name); offersGPUs(resource) || strings.HasPrefix(resource, migPrefix) {
+				if has, err := a.hasOthers(ctx, pod, container, resource); has || err != nil {
+					return has, err
+				}
 			}
 		}
-		return len(c.Resources.Claims) > 0
-	})
+	}
+	return false, nil
 }
 
 // gpuResource is the resource by which a container asks for GPUs, "" when it asks for none, and whether it is an init container

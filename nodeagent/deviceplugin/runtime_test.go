@@ -20,7 +20,7 @@ import (
 )
 
 // asked runs the agent beside a runtime that asks plugins, and returns what asks as it does: about a container of a pod with
-// the GPUs that the runtime has been told, or another variable, and whether these are pending.
+// the GPUs that the runtime has been told, or other variables, and whether these are pending.
 func (w *world) asked(change ...func(*Agent)) func(pod *corev1.Pod, container, told string, pending bool) (env []string, removed []string, err error) {
 	w.t.Helper()
 	ask, _ := w.askedBy(change...)
@@ -49,11 +49,11 @@ func (w *world) askedBy(change ...func(*Agent)) (ask func(pod *corev1.Pod, conta
 	}
 	return func(pod *corev1.Pod, container, told string, pending bool) (env, removed []string, err error) {
 		c := &api.Container{Name: container, Env: []string{"PATH=/bin"}}
-		switch {
-		case strings.Contains(told, "="):
-			c.Env = append(c.Env, told)
-		case told != "":
-			c.Env = append(c.Env, contract.GivenGPUsEnv+"="+told)
+		for _, entry := range strings.Fields(told) {
+			if !strings.Contains(entry, "=") {
+				entry = contract.GivenGPUsEnv + "=" + entry
+			}
+			c.Env = append(c.Env, entry)
 		}
 		if pending {
 			c.Mounts = []*api.Mount{{Destination: cdi.PendingPath}}
@@ -130,6 +130,8 @@ func TestRuntimeVerifies(t *testing.T) {
 	another := w.pod("another", nil, container("main", amounts{gpu: 1}))
 	third := w.pod("third", recordOf(1), container("main", amounts{gpu: 1}))
 	others := w.pod("others", nil, container("main", amounts{contract.ResourceDefaultGPU: 1}))
+	listed := w.pod("listed", nil, container("main", amounts{contract.ResourceDefaultGPU: 1}))
+	w.kubelet.admitted(listed, "main", contract.ResourceDefaultGPU, "GPU-3") // of which the plugin has gone
 	same := p.DeepCopy()
 	same.UID = "uid-of-one-that-has-gone"
 	for name, test := range map[string]struct {
@@ -138,19 +140,21 @@ func TestRuntimeVerifies(t *testing.T) {
 		env             []string
 		refusal         string
 	}{
-		"as recorded":               {pod: p, container: "b", told: "GPU-2"},
-		"the other container's":     {pod: p, container: "b", told: "GPU-0", refusal: "no GPU for container b: the container runtime was to give it GPU-0, and the allocation record says GPU-2"},
-		"more":                      {pod: p, container: "b", told: "GPU-2,GPU-3", refusal: "was to give it GPU-2,GPU-3"},
-		"one that is free by then":  {pod: p, container: "init", told: "GPU-0"},
-		"another pod's":             {pod: p, container: "init", told: "GPU-1", refusal: "was to give it GPU-1"},
-		"more than it asks for":     {pod: p, container: "init", told: "GPU-0,GPU-2", refusal: "was to give it GPU-0,GPU-2"},
-		"a runtime that has no CDI": {pod: p, container: "a", told: "none", env: []string{"GPUPLAN_GPUS=GPU-0", "NVIDIA_VISIBLE_DEVICES=GPU-0"}},
-		"no record":                 {pod: another, container: "main", told: "none", refusal: "the pod has no allocation record"},
-		"one of the same name":      {pod: same, container: "b", told: "GPU-2", refusal: "the pod is gone"},
-		"an ephemeral container":    {pod: p, container: "debug", told: "none"},
-		"of another plugin":         {pod: others, container: "main", told: "NVIDIA_VISIBLE_DEVICES=GPU-3"},
-		"told by itself":            {pod: others, container: "main", told: "GPU-3", refusal: "the node agent does not offer nvidia.com/gpu"},
-		"given nothing":             {pod: third, container: "main", refusal: "no GPU for container main: the kubelet has given it no device of aliyun.com/gpu: make the pod again"},
+		"as recorded":                   {pod: p, container: "b", told: "GPU-2"},
+		"the other container's":         {pod: p, container: "b", told: "GPU-0", refusal: "no GPU for container b: the container runtime was to give it GPU-0, and the allocation record says GPU-2"},
+		"more":                          {pod: p, container: "b", told: "GPU-2,GPU-3", refusal: "was to give it GPU-2,GPU-3"},
+		"one that is free by then":      {pod: p, container: "init", told: "GPU-0"},
+		"another pod's":                 {pod: p, container: "init", told: "GPU-1", refusal: "was to give it GPU-1"},
+		"more than it asks for":         {pod: p, container: "init", told: "GPU-0,GPU-2", refusal: "was to give it GPU-0,GPU-2"},
+		"a runtime that has no CDI":     {pod: p, container: "a", told: "none", env: []string{"GPUPLAN_GPUS=GPU-0", "NVIDIA_VISIBLE_DEVICES=GPU-0"}},
+		"no record":                     {pod: another, container: "main", told: "none", refusal: "the pod has no allocation record"},
+		"one of the same name":          {pod: same, container: "b", told: "GPU-2", refusal: "the pod is gone"},
+		"an ephemeral container":        {pod: p, container: "debug", told: "none"},
+		"of a plugin that is not there": {pod: others, container: "main", told: "NVIDIA_VISIBLE_DEVICES=all", refusal: "no GPU for container main: no device plugin of the node offers nvidia.com/gpu"},
+		"of another plugin":             {pod: listed, container: "main", told: "NVIDIA_VISIBLE_DEVICES=GPU-3"},
+		"all of them":                   {pod: p, container: "b", told: "GPU-2 NVIDIA_VISIBLE_DEVICES=all", refusal: `its NVIDIA_VISIBLE_DEVICES is "all", and the container runtime was to give it GPU-2`},
+		"told by itself":                {pod: others, container: "main", told: "GPU-3", refusal: "the node agent does not offer nvidia.com/gpu"},
+		"given nothing":                 {pod: third, container: "main", refusal: "no GPU for container main: the kubelet has given it no device of aliyun.com/gpu: make the pod again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env, _, err := ask(test.pod, test.container, test.told, false)
@@ -241,6 +245,10 @@ func TestRuntimeInModeDefault(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = ask(p, "main", "none", false)
 	require.ErrorContains(t, err, "the container runtime does not read CDI specifications")
+	chooses := container("main", amounts{contract.ResourceDefaultGPU: 1})
+	chooses.Env = []corev1.EnvVar{{Name: contract.GivenGPUsEnv, Value: "GPU-0"}}
+	_, _, err = ask(w.pod("chooses", nil, chooses), "main", "GPU-0", false)
+	require.ErrorContains(t, err, "the pod sets GPUPLAN_GPUS itself")
 	require.Eventually(t, func() bool { // the agent's watch has the pod
 		return slices.ContainsFunc(w.agent.pods.list(), func(known *corev1.Pod) bool { return known.Name == p.Name })
 	}, 20*time.Second, time.Millisecond)
@@ -296,7 +304,13 @@ func TestRuntimeTellsOfAContainerThatAsksForNothingAndTakesAll(t *testing.T) {
 	w := newWorld(t, "topology")
 	ask := w.asked()
 	w.offers(map[string]int{gpu: 4})
-	p := w.pod("p", nil, container("main", nil), container("mig", amounts{"nvidia.com/mig-1g.10gb": 1}))
+	const mig = "nvidia.com/mig-1g.10gb"
+	w.kubelet.stranger(mig, 2)
+	p := w.pod("p", nil, container("main", nil), container("mig", amounts{mig: 1}), container("no-mig", amounts{"nvidia.com/mig-7g.80gb": 1}),
+		container("count", amounts{contract.ResourceGPUCount: 1}), container("other", amounts{"nvidia.com/rdma": 1}))
+	claims := container("claims", nil)
+	claims.Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+	claim := w.pod("claim", nil, claims)
 	monitor := w.pod("monitor", nil, container("main", nil))
 	yes := true
 	monitor.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "monitor", UID: "m", Controller: &yes}}
@@ -312,6 +326,11 @@ func TestRuntimeTellsOfAContainerThatAsksForNothingAndTakesAll(t *testing.T) {
 		env             []string
 		refusal         string
 	}{
+		"an old image":        {pod: p, container: "main", sees: "CUDA_VERSION=12.4.1", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+		"a number of GPUs":    {pod: p, container: "count", sees: "all", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+		"no MIG device":       {pod: p, container: "no-mig", sees: "all", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+		"what is no GPU":      {pod: p, container: "other", sees: "all", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+		"a claim":             {pod: claim, container: "claims", sees: "GPU-3"},
 		"all":                 {pod: p, container: "main", sees: "all", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
 		"one":                 {pod: p, container: "main", sees: "GPU-3", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
 		"none":                {pod: p, container: "main", sees: "void"},
@@ -321,7 +340,10 @@ func TestRuntimeTellsOfAContainerThatAsksForNothingAndTakesAll(t *testing.T) {
 		"none, and it is new": {pod: gone, container: "main", sees: "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			env, _, err := ask(test.pod, test.container, "NVIDIA_VISIBLE_DEVICES="+test.sees, false)
+			if !strings.Contains(test.sees, "=") {
+				test.sees = contract.VisibleDevicesEnv + "=" + test.sees
+			}
+			env, _, err := ask(test.pod, test.container, test.sees, false)
 			assert.Equal(t, test.env, env)
 			if test.refusal == "" {
 				require.NoError(t, err)

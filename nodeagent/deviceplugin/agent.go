@@ -10,6 +10,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,13 +88,17 @@ type Agent struct {
 	served atomic.Pointer[[]string]
 	// out are the resources that are left to another plugin, with the reason.
 	out map[string]string
+	// seen are the plugins that were seen beside resources of this one, and patience how long to wait when they have gone.
+	seen     map[string]stranger
+	patience time.Duration
 	// lost receives when the kubelet has left a server, moved when pods have changed.
 	lost, moved chan struct{}
 }
 
 // Run serves until ctx ends. What fails is tried again; an error means that it cannot begin.
 func (a *Agent) Run(ctx context.Context) error {
-	a.servers, a.out = map[string]*server{}, map[string]string{}
+	a.servers, a.out, a.seen = map[string]*server{}, map[string]string{}, map[string]stranger{}
+	a.patience = cmp.Or(a.patience, patience)
 	a.lost, a.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	a.confirmer = newConfirmer(a)
 	a.sharing.starting, a.sharing.leaving = map[types.UID]*corev1.Pod{}, map[types.UID]time.Time{}
@@ -147,12 +152,11 @@ func (a *Agent) Run(ctx context.Context) error {
 			retry = min(2*retry, lastRetry)
 		} else {
 			retry = firstRetry
-			switch {
-			case a.waits():
-				again = time.After(unheard)
-			case len(a.out) > 0:
-				again = time.After(lastRetry)
+			wait := min(lastRetry, a.patience) // nothing tells when another plugin has registered
+			if a.waits() {
+				wait = unheard
 			}
+			again = time.After(wait)
 		}
 		look = true
 		select {
@@ -301,21 +305,27 @@ func (a *Agent) serves(resource string) bool {
 	return served != nil && slices.Contains(*served, resource)
 }
 
-// serve offers a resource, unless another plugin does: then the kubelet would have two that it cannot tell apart. While pods run
-// with GPUs that another has chosen, records may name the same.
+// serve offers a resource, unless another plugin offers GPUs: they would be given away twice, and of the same resource the kubelet would
+// have two that it cannot tell apart. While pods run with GPUs that another has chosen, records may name the same.
 func (a *Agent) serve(ctx context.Context, node *unstructured.Unstructured, s *server, devices []*pluginapi.Device, kubelet fs.FileInfo, look bool) error {
-	if !look && s.registered(kubelet) {
+	if !look && s.registered(kubelet) && a.out[s.resource] == "" {
 		s.set(devices, false)
 		return nil
 	}
-	other, err := a.foreign(ctx, s.resource)
+	other, same, err := a.foreign(ctx, s.resource)
 	if err != nil {
 		return err
 	}
-	s.set(devices, other != "")
 	if other != "" {
-		// The server goes on where it listens: when its stream ended, the kubelet would count the other's devices as gone.
-		if s.kubelet = nil; a.out[s.resource] != other {
+		// The server goes on where it listens: pods with its devices may start again, and when the stream of the same resource ended, the kubelet
+		// would count the other's devices as gone.
+		for _, device := range devices {
+			device.Health = pluginapi.Unhealthy
+		}
+		if s.set(devices, same); same {
+			s.kubelet = nil
+		}
+		if a.out[s.resource] != other {
 			a.out[s.resource] = other
 			text := fmt.Sprintf("%s is not offered by the node agent: %s. Containers get the GPUs that the other plugin chooses, not those of their allocation records. Remove that plugin and drain the node, or leave out --device-plugins", s.resource, other)
 			a.Log.Warn(text)
@@ -323,6 +333,7 @@ func (a *Agent) serve(ctx context.Context, node *unstructured.Unstructured, s *s
 		}
 		return nil
 	}
+	s.set(devices, false)
 	delete(a.out, s.resource)
 	if err := s.listen(); err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
@@ -742,16 +743,17 @@ func TestAnotherPlugin(t *testing.T) {
 	w := newWorld(t, "topology")
 	w.kubelet.start()
 	w.kubelet.stranger(gpu, 8)
-	w.run()
-	w.event(`DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: another device plugin offers it (its devices are like "GPU-7")`)
+	w.run(func(a *Agent) { a.patience = 2 * time.Second })
+	w.event(`DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: another device plugin offers GPUs (aliyun.com/gpu, like "GPU-0")`)
 	assert.Zero(t, w.kubelet.registered(gpu))
 
-	// It goes, and then the last pod with its devices, which may be any GPUs.
+	// It goes, to start again maybe, and then the last pod with its devices, which may be any GPUs.
 	p := w.pod("p", recordOf(0), container("main", amounts{gpu: 1}))
 	w.kubelet.admitted(p, "main", gpu, "GPU-3")
 	w.kubelet.offer(gpu, nil)
 	require.NoError(t, os.Remove(filepath.Join(w.kubelet.pluginDir(), "other.sock")))
-	w.event("DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: pod default/p has a device of another plugin (\"GPU-3\")")
+	w.event("DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: another device plugin has offered GPUs until lately, and may be starting again")
+	w.event("DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: pod default/p has GPUs of another plugin (aliyun.com/gpu, like \"GPU-3\")")
 	require.Zero(t, w.kubelet.registered(gpu))
 	w.kubelet.forget("p")
 	w.Remove(podKind, "default", "p")
@@ -762,6 +764,31 @@ func TestAnotherPlugin(t *testing.T) {
 	w.event("DevicePluginStaysOut")
 	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[1].Health = contract.Unhealthy })
 	require.Never(t, func() bool { return w.kubelet.allocatable()[gpu] != 8 }, 200*time.Millisecond, 5*time.Millisecond)
+}
+
+// NVIDIA's plugin offers the same GPUs by another resource, from the beginning or later. Its MIG devices are of GPUs that nobody else gives.
+func TestAnotherPluginByAnotherResource(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.kubelet.stranger("nvidia.com/gpu.shared", 4)
+	w.run(func(a *Agent) { a.patience = 50 * time.Millisecond })
+	w.event(`DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: another device plugin offers GPUs (nvidia.com/gpu.shared, like "GPU-0")`)
+	assert.Zero(t, w.kubelet.registered(gpu))
+	w.kubelet.offer("nvidia.com/gpu.shared", nil)
+	w.kubelet.stranger("nvidia.com/mig-1g.10gb", 2)
+	w.offers(map[string]int{gpu: 4, "nvidia.com/mig-1g.10gb": 2})
+
+	g := w.kubelet.admit(w.pod("p", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
+	require.NoError(t, w.kubelet.prestart(g))
+	w.kubelet.offer(contract.ResourceDefaultGPU, []*pluginapi.Device{{ID: "GPU-0", Health: pluginapi.Healthy}}) // it registers after its socket was seen
+	w.event("DevicePluginStaysOut")
+	w.offers(map[string]int{contract.ResourceDefaultGPU: 1, "nvidia.com/mig-1g.10gb": 2})
+	w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[1].Reason = "news" })
+	require.Never(t, func() bool { return w.kubelet.allocatable()[gpu] > 0 }, 200*time.Millisecond, 5*time.Millisecond)
+	require.NoError(t, w.kubelet.prestart(g), "its container can start again")
+	w.kubelet.offer(contract.ResourceDefaultGPU, nil)
+	w.offers(map[string]int{gpu: 4, "nvidia.com/mig-1g.10gb": 2})
+	assert.Equal(t, 1, w.kubelet.registered(gpu), "the kubelet knew it all the time")
 }
 
 // A kubelet asks this plugin, by its checkpoint, about a container that is to start again with what another plugin has answered.

@@ -28,6 +28,15 @@ type recipient struct {
 // errUnlisted means that the kubelet knows of no container with the devices.
 var errUnlisted = errors.New("the kubelet does not tell which container has these devices: of init containers it tells only where the containers of the pod ask for GPUs, too")
 
+// patience is for how long the kubelet keeps the devices of a plugin that has ended: it may be starting again.
+const patience = 5 * time.Minute
+
+// stranger is when another plugin offered GPUs last, and whether it was by the same resource.
+type stranger struct {
+	last time.Time
+	same bool
+}
+
 // askAgain is how long to wait when the kubelet was asked too often.
 const askAgain = 50 * time.Millisecond
 
@@ -149,31 +158,44 @@ func (a *Agent) hasOthers(ctx context.Context, pod *corev1.Pod, container, resou
 	}), err
 }
 
-// foreign says who else has to do with a resource, "" for nobody: another plugin that offers it, or a pod with
-// devices of one that has gone, of which this plugin cannot know the GPUs.
-func (a *Agent) foreign(ctx context.Context, resource string) (who string, err error) {
+// foreign says who else gives the GPUs away, "" for nobody: another plugin that offers them, by whatever resource, or has offered them
+// until lately, or a pod with devices of one that has gone, of which this plugin cannot know the GPUs. same means that it is by this
+// resource.
+func (a *Agent) foreign(ctx context.Context, resource string) (who string, same bool, err error) {
 	offered, err := a.offered(ctx)
-	for _, devices := range offered {
-		if id, ok := foreignOf(devices.DeviceIds); ok && devices.ResourceName == resource {
-			who = fmt.Sprintf("another device plugin offers it (its devices are like %q)", id)
-		}
+	if err != nil {
+		return "", false, err
 	}
-	if who != "" || err != nil {
-		return who, err
+	note := func(devices *podresourcesapi.ContainerDevices, format string, args ...any) {
+		id, ok := foreignOf(devices.DeviceIds)
+		if !ok || !offersGPUs(devices.ResourceName) {
+			return
+		}
+		text := fmt.Sprintf(format+" (%s, like %q)", append(args, devices.ResourceName, id)...)
+		if who == "" || text < who { // the kubelet lists them in any order
+			who = text
+		}
+		same = same || devices.ResourceName == resource
+	}
+	for _, devices := range offered {
+		note(devices, "another device plugin offers GPUs")
+	}
+	switch {
+	case who != "":
+		a.seen[resource] = stranger{time.Now(), same}
+		return who, same, nil
+	case time.Since(a.seen[resource].last) < a.patience:
+		return "another device plugin has offered GPUs until lately, and may be starting again", a.seen[resource].same, nil
 	}
 	list, err := a.list(ctx)
 	for _, pod := range list {
 		for _, container := range pod.Containers {
 			for _, devices := range container.Devices {
-				id, ok := foreignOf(devices.DeviceIds)
-				text := fmt.Sprintf("pod %s/%s has a device of another plugin (%q)", pod.Namespace, pod.Name, id)
-				if ok && devices.ResourceName == resource && (who == "" || text < who) { // the kubelet lists them in any order
-					who = text
-				}
+				note(devices, "pod %s/%s has GPUs of another plugin", pod.Namespace, pod.Name)
 			}
 		}
 	}
-	return who, err
+	return who, same, err
 }
 
 // ask calls the kubelet's pod-resources API. The kubelet refuses calls beyond 100 in a second, and 10 at once

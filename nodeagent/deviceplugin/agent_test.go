@@ -753,7 +753,7 @@ func TestAnotherPlugin(t *testing.T) {
 	w.kubelet.offer(gpu, nil)
 	require.NoError(t, os.Remove(filepath.Join(w.kubelet.pluginDir(), "other.sock")))
 	w.event("DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: another device plugin has offered GPUs until lately, and may be starting again")
-	w.event("DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: pod default/p has GPUs of another plugin (aliyun.com/gpu, like \"GPU-3\")")
+	w.event("DevicePluginStaysOut aliyun.com/gpu is not offered by the node agent: pod default/p has a device of another plugin (aliyun.com/gpu, like \"GPU-3\")")
 	require.Zero(t, w.kubelet.registered(gpu))
 	w.kubelet.forget("p")
 	w.Remove(podKind, "default", "p")

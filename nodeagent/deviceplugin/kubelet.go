@@ -191,7 +191,7 @@ func (a *Agent) foreign(ctx context.Context, resource string) (who string, same 
 	for _, pod := range list {
 		for _, container := range pod.Containers {
 			for _, devices := range container.Devices {
-				note(devices, "pod %s/%s has GPUs of another plugin", pod.Namespace, pod.Name)
+				note(devices, "pod %s/%s has a device of another plugin", pod.Namespace, pod.Name)
 			}
 		}
 	}

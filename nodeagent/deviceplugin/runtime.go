@@ -53,6 +53,8 @@ func (a *Agent) created(ctx context.Context, c nri.Container) (edits cdi.Edits, 
 		given, edits, err = a.verify(ctx, pod, c, resource, plainInit)
 	case a.serves(resource):
 		err = fmt.Errorf("the kubelet has given it no device of %s: make the pod again", resource)
+	case !seesGPUs(c):
+		return nil, nil // whatever it asks for
 	default:
 		var other bool
 		if other, err = a.hasOthers(ctx, pod, c.Name, resource); other {

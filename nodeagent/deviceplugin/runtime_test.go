@@ -140,21 +140,22 @@ func TestRuntimeVerifies(t *testing.T) {
 		env             []string
 		refusal         string
 	}{
-		"as recorded":                   {pod: p, container: "b", told: "GPU-2"},
-		"the other container's":         {pod: p, container: "b", told: "GPU-0", refusal: "no GPU for container b: the container runtime was to give it GPU-0, and the allocation record says GPU-2"},
-		"more":                          {pod: p, container: "b", told: "GPU-2,GPU-3", refusal: "was to give it GPU-2,GPU-3"},
-		"one that is free by then":      {pod: p, container: "init", told: "GPU-0"},
-		"another pod's":                 {pod: p, container: "init", told: "GPU-1", refusal: "was to give it GPU-1"},
-		"more than it asks for":         {pod: p, container: "init", told: "GPU-0,GPU-2", refusal: "was to give it GPU-0,GPU-2"},
-		"a runtime that has no CDI":     {pod: p, container: "a", told: "none", env: []string{"GPUPLAN_GPUS=GPU-0", "NVIDIA_VISIBLE_DEVICES=GPU-0"}},
-		"no record":                     {pod: another, container: "main", told: "none", refusal: "the pod has no allocation record"},
-		"one of the same name":          {pod: same, container: "b", told: "GPU-2", refusal: "the pod is gone"},
-		"an ephemeral container":        {pod: p, container: "debug", told: "none"},
-		"of a plugin that is not there": {pod: others, container: "main", told: "NVIDIA_VISIBLE_DEVICES=all", refusal: "no GPU for container main: no device plugin of the node offers nvidia.com/gpu"},
-		"of another plugin":             {pod: listed, container: "main", told: "NVIDIA_VISIBLE_DEVICES=GPU-3"},
-		"all of them":                   {pod: p, container: "b", told: "GPU-2 NVIDIA_VISIBLE_DEVICES=all", refusal: `its NVIDIA_VISIBLE_DEVICES is "all", and the container runtime was to give it GPU-2`},
-		"told by itself":                {pod: others, container: "main", told: "GPU-3", refusal: "the node agent does not offer nvidia.com/gpu"},
-		"given nothing":                 {pod: third, container: "main", refusal: "no GPU for container main: the kubelet has given it no device of aliyun.com/gpu: make the pod again"},
+		"as recorded":                             {pod: p, container: "b", told: "GPU-2"},
+		"the other container's":                   {pod: p, container: "b", told: "GPU-0", refusal: "no GPU for container b: the container runtime was to give it GPU-0, and the allocation record says GPU-2"},
+		"more":                                    {pod: p, container: "b", told: "GPU-2,GPU-3", refusal: "was to give it GPU-2,GPU-3"},
+		"one that is free by then":                {pod: p, container: "init", told: "GPU-0"},
+		"another pod's":                           {pod: p, container: "init", told: "GPU-1", refusal: "was to give it GPU-1"},
+		"more than it asks for":                   {pod: p, container: "init", told: "GPU-0,GPU-2", refusal: "was to give it GPU-0,GPU-2"},
+		"a runtime that has no CDI":               {pod: p, container: "a", told: "none", env: []string{"GPUPLAN_GPUS=GPU-0", "NVIDIA_VISIBLE_DEVICES=GPU-0"}},
+		"no record":                               {pod: another, container: "main", told: "none", refusal: "the pod has no allocation record"},
+		"one of the same name":                    {pod: same, container: "b", told: "GPU-2", refusal: "the pod is gone"},
+		"an ephemeral container":                  {pod: p, container: "debug", told: "none"},
+		"of a plugin that is not there":           {pod: others, container: "main", told: "NVIDIA_VISIBLE_DEVICES=all", refusal: "no GPU for container main: no device plugin of the node offers nvidia.com/gpu"},
+		"it, without an image that asks for GPUs": {pod: others, container: "main"},
+		"of another plugin":                       {pod: listed, container: "main", told: "NVIDIA_VISIBLE_DEVICES=GPU-3"},
+		"all of them":                             {pod: p, container: "b", told: "GPU-2 NVIDIA_VISIBLE_DEVICES=all", refusal: `its NVIDIA_VISIBLE_DEVICES is "all", and the container runtime was to give it GPU-2`},
+		"told by itself":                          {pod: others, container: "main", told: "GPU-3", refusal: "the node agent does not offer nvidia.com/gpu"},
+		"given nothing":                           {pod: third, container: "main", refusal: "no GPU for container main: the kubelet has given it no device of aliyun.com/gpu: make the pod again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			env, _, err := ask(test.pod, test.container, test.told, false)

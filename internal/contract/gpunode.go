@@ -79,18 +79,34 @@ const (
 	HeartbeatInterval = 10 * time.Minute
 	// HeartbeatLimit is how old a heartbeat may be: two were missed, and time to write one.
 	HeartbeatLimit = 25 * time.Minute
+	// ClockSkew is how far a heartbeat may be ahead of its machine's clock: one that is further was written
+	// before the clock was set right.
+	ClockSkew = time.Minute
 )
 
+// Beats tells whether the agent's heartbeat is not older than a limit, by the clock of its machine.
+func (a AgentInfo) Beats(now time.Time, limit time.Duration) bool {
+	age := now.Sub(a.Heartbeat.Time)
+	return -ClockSkew <= age && age <= limit
+}
+
 // Doubt says why nothing may be placed by what was published, "" when it may: the agent
-// cannot read the GPUs, or is silent.
+// cannot read the GPUs, or is silent. A reader that was shown an earlier heartbeat knows better when it was written than
+// the clock of the node, and puts that time in its place.
 func (s GPUNodeStatus) Doubt(now time.Time) string {
 	for _, c := range s.Conditions {
 		if c.Type == ConditionReady && c.Status == metav1.ConditionUnknown {
 			return "the node agent cannot read the GPUs: " + c.Message
 		}
 	}
-	if s.Agent != nil && now.Sub(s.Agent.Heartbeat.Time) > HeartbeatLimit {
-		return "the node agent is silent since " + s.Agent.Heartbeat.UTC().Format(time.RFC3339)
+	if s.Agent == nil {
+		return ""
+	}
+	switch age, at := now.Sub(s.Agent.Heartbeat.Time), s.Agent.Heartbeat.UTC().Format(time.RFC3339); {
+	case age > HeartbeatLimit:
+		return "the node agent is silent since " + at
+	case age < -HeartbeatLimit:
+		return "the node agent may be silent: by the clock of the node, which is ahead of the one here, it was heard of at " + at
 	}
 	return ""
 }

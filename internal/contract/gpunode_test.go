@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -89,6 +91,20 @@ func TestStatusAfterAGPUWasLost(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 4, got.GPUs[3].Index, "the position is not the NVML index")
 	assert.Equal(t, "NV2", got.Links[0][3].String(), "link 0-4")
+}
+
+// Who looks once has the clock of the node alone.
+func TestDoubtOfASilentAgent(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	for age, want := range map[time.Duration]string{
+		0: "", contract.HeartbeatLimit: "", -contract.HeartbeatLimit: "",
+		26 * time.Minute:  "the node agent is silent since 2026-01-02T02:34:00Z",
+		-26 * time.Minute: "the node agent may be silent: by the clock of the node, which is ahead of the one here, it was heard of at 2026-01-02T03:26:00Z",
+	} {
+		status := contract.GPUNodeStatus{Agent: &contract.AgentInfo{Heartbeat: metav1.NewTime(now.Add(-age))}}
+		assert.Equal(t, want, status.Doubt(now), "%s", age)
+	}
+	assert.Empty(t, contract.GPUNodeStatus{}.Doubt(now))
 }
 
 func TestStatusForm(t *testing.T) {

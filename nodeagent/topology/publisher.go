@@ -153,7 +153,7 @@ func (p *publisher) remember(live contract.GPUNode) {
 // another tells whether another agent publishes the node: of two that run, the one that
 // started later, so that a new one takes over at once and neither writes over the other.
 func (p *publisher) another(agent *contract.AgentInfo) bool {
-	yields := agent != nil && agent.Instance != p.Instance && p.Now().Sub(agent.Heartbeat.Time) <= contract.HeartbeatLimit &&
+	yields := agent != nil && agent.Instance != p.Instance && agent.Beats(p.Now(), contract.HeartbeatLimit) &&
 		(p.started.Before(&agent.Started) || p.started.Equal(&agent.Started) && p.Instance < agent.Instance)
 	if yields != p.yields {
 		if p.yields = yields; yields {
@@ -184,7 +184,7 @@ func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
 
 // differs tells whether a status has to be written: it is news, or a heartbeat is due.
 func (p *publisher) differs(live, status contract.GPUNodeStatus) bool {
-	if live.Agent == nil || p.Now().Sub(live.Agent.Heartbeat.Time) >= contract.HeartbeatInterval {
+	if live.Agent == nil || !live.Agent.Beats(p.Now(), contract.HeartbeatInterval) {
 		return true
 	}
 	if ready := meta.FindStatusCondition(live.Conditions, contract.ConditionReady); ready != nil {

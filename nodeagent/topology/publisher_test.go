@@ -423,6 +423,27 @@ func TestTwoAgentsDoNotFlip(t *testing.T) {
 	assert.Equal(t, "550.1", driver(), "the other one is silent")
 }
 
+// The clock of the machine was a day ahead, and is set right: what was written then is no sign of an agent that runs.
+func TestAClockThatWasAhead(t *testing.T) {
+	for name, restarted := range map[string]bool{"the agent goes on": false, "the agent is restarted": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.now = w.now.Add(24 * time.Hour)
+			a := w.start(t, wired(t, "dgx1-v100"))
+			a.round()
+			w.now = w.now.Add(-24 * time.Hour)
+			if restarted {
+				a = w.start(t, wired(t, "dgx1-v100"))
+				a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 79})
+			}
+			a.round()
+			status := w.gpuNode(t).Status
+			assert.Equal(t, w.now.Truncate(time.Second), status.Agent.Heartbeat.UTC())
+			assert.Equal(t, restarted, status.GPUs[5].Health == contract.Unhealthy)
+		})
+	}
+}
+
 // A GPU that changes with every look does not flood the API server.
 func TestWritesAreLimited(t *testing.T) {
 	w := newWorld(t)

@@ -95,6 +95,34 @@ func TestUnverifiedNodesStaySoBesideSharedHardware(t *testing.T) {
 	assert.Equal(t, "the node agent is silent since "+at, fine.Status.Doubt(now.Add(contract.HeartbeatLimit)))
 }
 
+// The clock of a node may be wrong: its agent is silent when no other heartbeat has been shown for too long.
+func TestHeartbeatsByTheClockHere(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"behind": -3 * time.Hour, "right": 0, "ahead": 3 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				known := new(published)
+				doubt := func(written time.Time) string {
+					converted, err := known.hardwareOf(&unstructured.Unstructured{Object: map[string]any{
+						"metadata": map[string]any{"name": "n"},
+						"status":   map[string]any{"agent": map[string]any{"heartbeat": written.UTC().Format(time.RFC3339)}},
+					}})
+					require.NoError(t, err)
+					return converted.(*contract.GPUNode).Status.Doubt(time.Now())
+				}
+				assert.Equal(t, name == "behind", doubt(time.Now().Add(ahead)) != "", "the first one has the clock of the node alone")
+				var last time.Time
+				for range 6 {
+					time.Sleep(contract.HeartbeatInterval)
+					last = time.Now().Add(ahead)
+					assert.Empty(t, doubt(last))
+				}
+				time.Sleep(contract.HeartbeatLimit + time.Second)
+				assert.Contains(t, doubt(last), "the node agent is silent since")
+			})
+		})
+	}
+}
+
 // A node whose agent falls silent offers no GPUs any more, though nothing is reported of it.
 func TestANodeWithASilentAgentOffersNoGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

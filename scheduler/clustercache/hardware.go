@@ -18,7 +18,12 @@ import (
 type published struct {
 	mu    sync.Mutex
 	known map[string]contract.GPUNodeStatus
+	// beats are the last heartbeats, by node.
+	beats map[string]beat
 }
+
+// beat is a heartbeat as the agent wrote it, and when that was by the clock here.
+type beat struct{ written, heard metav1.Time }
 
 // hardwareOf keeps of a GPUNode what is read of it, and equal hardware once. One that
 // cannot be read counts as a machine without GPUs.
@@ -41,12 +46,32 @@ func (p *published) hardwareOf(object any) (any, error) {
 		status.Conditions = conditions
 	}
 	if agent != nil {
-		status.Agent = &contract.AgentInfo{Heartbeat: agent.Heartbeat}
+		status.Agent = &contract.AgentInfo{Heartbeat: p.heard(source.GetName(), agent.Heartbeat)}
 	}
 	return &contract.GPUNode{
 		ObjectMeta: metav1.ObjectMeta{Name: source.GetName(), ResourceVersion: source.GetResourceVersion()},
 		Status:     status,
 	}, nil
+}
+
+// heard returns when a heartbeat was written by the clock here, which need not be that of the node: when it was shown first, but
+// the first one of a node may be older.
+func (p *published) heard(node string, written metav1.Time) metav1.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, known := p.beats[node]
+	if known && last.written.Equal(&written) {
+		return last.heard
+	}
+	heard := metav1.Now()
+	if !known && written.Before(&heard) {
+		heard = written
+	}
+	if p.beats == nil {
+		p.beats = map[string]beat{}
+	}
+	p.beats[node] = beat{written, heard}
+	return heard
 }
 
 // share returns a status, the same one for equal hardware without unhealthy GPUs, without what nobody

@@ -77,10 +77,16 @@ func (r *Roster) missing(b *builder) []gpu.GPU {
 }
 
 // recognise finds out which known GPU one is that does not tell its UUID: by its
-// address, else by its index, else because no other is missing.
+// address, else by its index, else because no other is missing. One that does, and hardly
+// tells more, is what it was.
 func (r *Roster) recognise(b *builder) {
 	for i := range b.gpus {
 		slot := &b.gpus[i]
+		if known := r.find(slot.gpu.UUID); known >= 0 && slot.silent {
+			address := cmp.Or(slot.gpu.PCIBusID, r.known[known].GPU.PCIBusID)
+			slot.gpu = r.known[known].GPU
+			slot.gpu.PCIBusID = address
+		}
 		if slot.gpu.UUID != "" || slot.duplicate {
 			continue
 		}
@@ -98,20 +104,19 @@ func (r *Roster) recognise(b *builder) {
 	}
 }
 
-// retire forgets known GPUs that were replaced: those at whose address another is now,
-// and all of them when none is left.
+// retire forgets known GPUs that were replaced: those that have gone and at whose address
+// another is now, and all of them when none is left.
 func (r *Roster) retire(b *builder) {
-	left := slices.ContainsFunc(r.known, func(e Entry) bool {
-		return b.has(func(c gpu.GPU) bool { return c.UUID == e.GPU.UUID })
-	})
+	present := func(e Entry) bool { return b.has(func(c gpu.GPU) bool { return c.UUID == e.GPU.UUID }) }
+	left := slices.ContainsFunc(r.known, present)
 	unknown := b.has(func(c gpu.GPU) bool { return c.UUID != "" && r.find(c.UUID) < 0 })
 	if !left && unknown {
 		r.known = nil
 		return
 	}
 	r.known = slices.DeleteFunc(r.known, func(e Entry) bool {
-		return b.has(func(c gpu.GPU) bool {
-			return c.UUID != "" && c.UUID != e.GPU.UUID && c.PCIBusID != "" && c.PCIBusID == e.GPU.PCIBusID
+		return !present(e) && b.has(func(c gpu.GPU) bool {
+			return c.UUID != "" && c.PCIBusID != "" && c.PCIBusID == e.GPU.PCIBusID
 		})
 	})
 }

@@ -139,3 +139,28 @@ func TestADescriptionFileIsTakenAtItsWord(t *testing.T) {
 	r.Complete(described(8))
 	assert.Equal(t, described(7), r.Complete(described(7)))
 }
+
+func TestWhatIsKnownOfAGPUThatHardlyAnswers(t *testing.T) {
+	var r roster.Roster
+	known := gpu.GPU{Index: 1, UUID: "B", PCIBusID: address("B"), MemoryMiB: 81920, NUMANode: 1, CPUAffinity: "20-39"}
+	whole := reading("A", "B")
+	whole.Machine.GPUs[1] = known
+	complete(t, &r, whole)
+
+	silent := reading("A", "B")
+	silent.Machine.GPUs[1] = gpu.GPU{Index: 1, UUID: "B", NUMANode: -1}
+	silent.Signals = []hardware.Signal{{GPU: "B", Kind: hardware.NoAnswer}}
+	for range 2 {
+		assert.Equal(t, known, complete(t, &r, silent).Machine.GPUs[1])
+	}
+	whole.Machine.GPUs[1].MemoryMiB = 40960
+	assert.Equal(t, int64(40960), complete(t, &r, whole).Machine.GPUs[1].MemoryMiB, "it answers again")
+}
+
+func TestGPUsThatSwapSlotsKeepTheirIndexes(t *testing.T) {
+	var r roster.Roster
+	complete(t, &r, reading("A", "B", "C"))
+	swapped := reading("B", "A", "C")
+	swapped.Machine.GPUs[0].PCIBusID, swapped.Machine.GPUs[1].PCIBusID = address("A"), address("B")
+	assert.Equal(t, []string{"0 A", "1 B", "2 C"}, names(complete(t, &r, swapped)))
+}

@@ -65,6 +65,8 @@ type GPU struct {
 	MIG MIG
 	// Fabric is how far the GPU has joined its NVSwitch fabric, "" without one.
 	Fabric string
+	// NoAction means that the driver says that it asks for no reset, or other action; false also for one that does not tell.
+	NoAction bool
 	// Clique is the NVLink domain that the GPU has joined, "cluster UUID.clique ID"; "" for none, and for one that ends
 	// with the machine.
 	Clique string
@@ -118,7 +120,7 @@ type Signal struct {
 	GPU  string
 	Kind Kind
 	// Number is the XID of [XID], the increase of the counter of [UncorrectableECC],
-	// the action of [ResetRequired], and 0 for the others.
+	// the action of [ResetRequired] and [ActionRequired], and 0 for the others.
 	Number uint64
 	// Detail are the words for this occasion, "" where the kind says it all.
 	Detail string
@@ -162,6 +164,8 @@ const (
 	Duplicate Kind = "Duplicate"
 	// ResetRequired: the driver asks for a reset of the GPU or a reboot of the node.
 	ResetRequired Kind = "ResetRequired"
+	// ActionRequired: the driver asks for something else that makes the GPU work again.
+	ActionRequired Kind = "ActionRequired"
 	// RowRemapFailed: a faulty memory row could not be replaced by a spare one.
 	RowRemapFailed Kind = "RowRemapFailed"
 	// RowRemapPending: a faulty memory row will be replaced at the next reset.

@@ -137,6 +137,14 @@ func (t *Tracker) Rebooted(now time.Time) {
 	}
 }
 
+// NotAsked notes that the driver asks for no reset of a GPU: one that it asked for during an earlier run has happened since.
+func (t *Tracker) NotAsked(now time.Time, id string) {
+	c := t.gpu(id)
+	if asked := c.faults[string(hardware.ResetRequired)]; asked != nil && asked.restored {
+		c.cure(now, func(f *fault) bool { return f.restored })
+	}
+}
+
 // Unread notes that the GPUs could not be read. No fault ends by that nobody looks: its quiet time begins again.
 func (t *Tracker) Unread(now time.Time) {
 	for _, c := range t.gpus {

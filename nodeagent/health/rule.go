@@ -54,6 +54,7 @@ var Rules = map[hardware.Kind]Rule{
 	hardware.Vanished:         {Failing, "the driver does not list the GPU any more"},
 	hardware.Duplicate:        {Failing, "the GPU has the identity of another"},
 	hardware.ResetRequired:    {Failing, "the driver asks for a reset"},
+	hardware.ActionRequired:   {Failing, "the driver asks for an action"},
 	hardware.UncorrectableECC: {Failing, "new uncorrectable memory errors"},
 	hardware.RowRemapFailed:   {Broken, "a faulty memory row could not be replaced"},
 	hardware.RowRemapPending:  {Warning, "a faulty memory row will be replaced at the next reset"},

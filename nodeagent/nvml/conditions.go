@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -17,6 +18,8 @@ type history struct {
 	// eccErrors is the count of uncorrectable errors, known once it was read.
 	eccErrors uint64
 	known     bool
+	// energy is what the GPU had used, in millijoules.
+	energy uint64
 	// action is what the driver asked for last.
 	action nvml.DeviceGpuRecoveryAction
 	// generation is the best PCI Express generation seen.
@@ -111,17 +114,31 @@ func (s *source) pagesPending(device nvml.Device, _ *history, _ *gpuFacts) *hard
 	return &hardware.Signal{Kind: hardware.PagesPending}
 }
 
-// actions are the words for what newer drivers ask for.
-var actions = map[nvml.DeviceGpuRecoveryAction]string{
-	nvml.GPU_RECOVERY_ACTION_GPU_RESET:       "the driver asks for a reset of the GPU",
-	nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:     "the driver asks for a reboot of the node",
-	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:       "the driver asks to end all peer-to-peer work of the GPU",
-	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset the GPU",
-}
+// Recovery actions that the bindings do not have yet: those of NVML 595 and 615.
+const (
+	recoverIMEXDomain nvml.DeviceGpuRecoveryAction = 5
+	busReset          nvml.DeviceGpuRecoveryAction = 6
+	systemReboot      nvml.DeviceGpuRecoveryAction = 7
+)
 
-// recoveryAction asks newer drivers whether they want the GPU reset or the node
-// rebooted. When one does not any more, it has happened.
-func (s *source) recoveryAction(device nvml.Device, past *history, _ *gpuFacts) *hardware.Signal {
+// actions are what newer drivers ask for that resets the GPU, and otherActions what does not.
+var (
+	actions = map[nvml.DeviceGpuRecoveryAction]string{
+		nvml.GPU_RECOVERY_ACTION_GPU_RESET:       "the driver asks for a reset of the GPU",
+		nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:     "the driver asks for a reboot of the node",
+		nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset the GPU",
+		busReset:                                 "the driver asks for a reset of the GPU's bus",
+		systemReboot:                             "the driver asks for a reboot of the system",
+	}
+	otherActions = map[nvml.DeviceGpuRecoveryAction]string{
+		nvml.GPU_RECOVERY_ACTION_DRAIN_P2P: "the driver asks to end all peer-to-peer work of the GPU",
+		recoverIMEXDomain:                  "the driver asks to recover the IMEX domain of the GPU",
+	}
+)
+
+// recoveryAction asks newer drivers whether they want the GPU reset, the node
+// rebooted, or something else. When one does not want a reset any more, it has happened.
+func (s *source) recoveryAction(device nvml.Device, past *history, c *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetFieldValues") {
 		return nil
 	}
@@ -129,19 +146,26 @@ func (s *source) recoveryAction(device nvml.Device, past *history, _ *gpuFacts) 
 	if device.GetFieldValues(values) != nvml.SUCCESS || nvml.Return(values[0].NvmlReturn) != nvml.SUCCESS {
 		return nil
 	}
-	before := past.action
+	_, asked := actions[past.action]
 	past.action = nvml.DeviceGpuRecoveryAction(binary.NativeEndian.Uint32(values[0].Value[:4]))
+	number := uint64(past.action)
+	words, asks := actions[past.action]
+	c.detail.NoAction = past.action == nvml.GPU_RECOVERY_ACTION_NONE
 	switch {
-	case past.action != nvml.GPU_RECOVERY_ACTION_NONE:
-		return &hardware.Signal{Kind: hardware.ResetRequired, Number: uint64(past.action), Detail: actions[past.action]}
-	case before != nvml.GPU_RECOVERY_ACTION_NONE:
+	case asks:
+		return &hardware.Signal{Kind: hardware.ResetRequired, Number: number, Detail: words}
+	case !c.detail.NoAction:
+		words = cmp.Or(otherActions[past.action], fmt.Sprintf("the driver asks for recovery action %d", number))
+		return &hardware.Signal{Kind: hardware.ActionRequired, Number: number, Detail: words}
+	case asked:
 		return &hardware.Signal{Kind: hardware.WasReset}
 	}
 	return nil
 }
 
 // eccErrors counts uncorrectable memory errors. The driver counts from the GPU's last
-// reset: errors before the first reading are history, and a lower count shows a reset.
+// reset: errors before the first reading are history. A lower count shows a reset where the count of
+// energy is lower, too: people clear that of errors.
 func (s *source) eccErrors(device nvml.Device, past *history, _ *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetTotalEccErrors") {
 		return nil
@@ -150,15 +174,30 @@ func (s *source) eccErrors(device nvml.Device, past *history, _ *gpuFacts) *hard
 	if ret != nvml.SUCCESS {
 		return nil
 	}
+	restarted := s.restarted(device, past)
 	before, known := past.eccErrors, past.known
 	past.eccErrors, past.known = count, true
 	switch {
 	case known && count > before:
 		return &hardware.Signal{Kind: hardware.UncorrectableECC, Number: count - before, Detail: fmt.Sprintf("%d new uncorrectable memory errors", count-before)}
-	case known && count < before:
+	case known && count < before && restarted:
 		return &hardware.Signal{Kind: hardware.WasReset}
 	}
 	return nil
+}
+
+// restarted tells whether the GPU's count of energy has begun again since the last reading.
+func (s *source) restarted(device nvml.Device, past *history) bool {
+	if !s.lib.has("nvmlDeviceGetTotalEnergyConsumption") {
+		return false
+	}
+	energy, ret := device.GetTotalEnergyConsumption()
+	if ret != nvml.SUCCESS {
+		return false
+	}
+	before := past.energy
+	past.energy = energy
+	return energy < before
 }
 
 // fabricStates are the words for how far a GPU has joined its NVSwitch fabric.

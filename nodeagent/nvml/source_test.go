@@ -157,7 +157,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		best := hardware.PCIe{Generation: 3, Width: 16}
 		assert.Equal(t, hardware.GPU{
 			NVLinks: 6, PCIe: best, BestPCIe: best, PCIClass: "0x030200", MIG: hardware.MIG{Capable: true, Enabled: true, Pending: true, Profiles: []string{"1g.5gb", "1g.5gb", "3g.20gb"}},
-			Fabric: "Completed", Clique: "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.7", ComputeCapability: hardware.ComputeCapability{Major: 7},
+			Fabric: "Completed", Clique: "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.7", ComputeCapability: hardware.ComputeCapability{Major: 7}, NoAction: true,
 		}, reading.GPUs[2])
 		assert.Equal(t, hardware.MIG{Capable: true, Pending: true}, reading.GPUs[3].MIG)
 		assert.Empty(t, reading.GPUs[3].Clique, "the GPU has not joined")
@@ -229,9 +229,13 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Empty(t, read(t, s).Signals)
 		f.set("ecc", "4 5")
 		assert.Equal(t, []hardware.Signal{{GPU: id(4), Kind: hardware.UncorrectableECC, Number: 3, Detail: "3 new uncorrectable memory errors"}}, read(t, s).Signals)
-		f.unset("ecc") // the counters start again after a reset
+		f.set("ecc", "4 1")
+		assert.Empty(t, read(t, s).Signals, "people clear this counter (nvidia-smi -p 0)")
+		f.unset("ecc")
+		f.set("energy", "4 9") // both counters start again after a reset
 		assert.Equal(t, []hardware.Signal{{GPU: id(4), Kind: hardware.WasReset}}, read(t, s).Signals)
 		assert.Empty(t, read(t, s).Signals)
+		f.unset("energy")
 	})
 	for name, test := range map[string]struct {
 		files  map[string]string
@@ -239,19 +243,22 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		number uint64
 		says   string
 	}{
-		"a row that cannot be replaced": {map[string]string{"remap": "6"}, hardware.RowRemapFailed, 0, ""},
-		"a row that will be replaced":   {map[string]string{"pending": "6"}, hardware.RowRemapPending, 0, ""},
-		"pages that will be retired":    {map[string]string{"pages": "6"}, hardware.PagesPending, 0, ""},
-		"the driver asks for a reboot":  {map[string]string{"recovery": "6 2"}, hardware.ResetRequired, 2, "the driver asks for a reboot of the node"},
-		"the fabric is not there":       {map[string]string{"fabric": "6 2"}, hardware.FabricNotReady, 0, "the GPU has not joined its NVSwitch fabric: InProgress (does the fabric manager run?)"},
-		"the fabric is slower":          {map[string]string{"fabric": "6 3", "mask": "1"}, hardware.FabricDegraded, 0, ""},
-		"the fabric has a bad route":    {map[string]string{"fabric": "6 3", "mask": "16"}, hardware.FabricUnhealthy, 0, ""},
-		"the fabric is set up wrong":    {map[string]string{"fabric": "6 3", "mask": "1280"}, hardware.FabricUnhealthy, 0, ""},
-		"four lanes of sixteen":         {map[string]string{"pcie": "6 4"}, hardware.PCIeDegraded, 0, "PCI Express is x4 of x16 wide"},
-		"an idle GPU saves power":       {map[string]string{"slow": "6 1"}, "", 0, ""},
-		"a slow connection under load":  {map[string]string{"slow": "6 1", "busy": "6 90"}, hardware.PCIeDegraded, 0, "PCI Express runs at generation 1 of 3 under load"},
-		"a GPU that slows down by heat": {map[string]string{"hot": "6 97"}, hardware.Overheated, 0, "the GPU is at 90 °C or more and slows down"},
-		"a GPU that is only warm":       {map[string]string{"hot": "6 80"}, "", 0, ""},
+		"a row that cannot be replaced":             {map[string]string{"remap": "6"}, hardware.RowRemapFailed, 0, ""},
+		"a row that will be replaced":               {map[string]string{"pending": "6"}, hardware.RowRemapPending, 0, ""},
+		"pages that will be retired":                {map[string]string{"pages": "6"}, hardware.PagesPending, 0, ""},
+		"the driver asks for a reboot":              {map[string]string{"recovery": "6 2"}, hardware.ResetRequired, 2, "the driver asks for a reboot of the node"},
+		"the driver asks for a bus reset":           {map[string]string{"recovery": "6 6"}, hardware.ResetRequired, 6, "the driver asks for a reset of the GPU's bus"},
+		"the driver asks for no reset":              {map[string]string{"recovery": "6 3"}, hardware.ActionRequired, 3, "the driver asks to end all peer-to-peer work of the GPU"},
+		"the driver asks for what nobody knows yet": {map[string]string{"recovery": "6 9"}, hardware.ActionRequired, 9, "the driver asks for recovery action 9"},
+		"the fabric is not there":                   {map[string]string{"fabric": "6 2"}, hardware.FabricNotReady, 0, "the GPU has not joined its NVSwitch fabric: InProgress (does the fabric manager run?)"},
+		"the fabric is slower":                      {map[string]string{"fabric": "6 3", "mask": "1"}, hardware.FabricDegraded, 0, ""},
+		"the fabric has a bad route":                {map[string]string{"fabric": "6 3", "mask": "16"}, hardware.FabricUnhealthy, 0, ""},
+		"the fabric is set up wrong":                {map[string]string{"fabric": "6 3", "mask": "1280"}, hardware.FabricUnhealthy, 0, ""},
+		"four lanes of sixteen":                     {map[string]string{"pcie": "6 4"}, hardware.PCIeDegraded, 0, "PCI Express is x4 of x16 wide"},
+		"an idle GPU saves power":                   {map[string]string{"slow": "6 1"}, "", 0, ""},
+		"a slow connection under load":              {map[string]string{"slow": "6 1", "busy": "6 90"}, hardware.PCIeDegraded, 0, "PCI Express runs at generation 1 of 3 under load"},
+		"a GPU that slows down by heat":             {map[string]string{"hot": "6 97"}, hardware.Overheated, 0, "the GPU is at 90 °C or more and slows down"},
+		"a GPU that is only warm":                   {map[string]string{"hot": "6 80"}, "", 0, ""},
 	} {
 		t.Run("a condition: "+name, func(t *testing.T) {
 			for file, text := range test.files {

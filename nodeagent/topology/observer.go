@@ -104,6 +104,11 @@ func (o *observer) use(now time.Time, whole hardware.Reading) error {
 	o.boot = whole.BootID
 	o.whole = whole
 	o.tracker.Note(now, whole.Signals)
+	for i, detail := range whole.GPUs {
+		if detail.NoAction {
+			o.tracker.NotAsked(now, hardware.ID(whole.Machine.GPUs[i]))
+		}
+	}
 	return nil
 }
 

@@ -90,3 +90,32 @@ func TestNoGPUIsUsedAgainUnseen(t *testing.T) {
 	a.after(5 * time.Minute)
 	assert.Equal(t, contract.Healthy, w.healthOf(t))
 }
+
+// An agent is ended so that a GPU can be reset: the driver asked for that, and does not any more.
+func TestAResetWhileNoAgentRan(t *testing.T) {
+	for name, test := range map[string]struct {
+		told   bool
+		health string
+	}{
+		"the driver asks for nothing":       {true, contract.Healthy},
+		"a driver that does not tell of it": {false, contract.Unhealthy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.start(t, wired(t, "dgx1-v100"))
+			a.source.change(func(r *hardware.Reading) {
+				r.Signals = []hardware.Signal{{GPU: "GPU-5", Kind: hardware.ResetRequired, Number: 1}}
+			})
+			a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 95})
+			a.round()
+			b := w.start(t, wired(t, "dgx1-v100"))
+			b.source.change(func(r *hardware.Reading) {
+				r.GPUs = make([]hardware.GPU, 8)
+				r.GPUs[5].NoAction = test.told
+			})
+			b.round()
+			b.after(6 * time.Minute)
+			assert.Equal(t, test.health, w.healthOf(t))
+		})
+	}
+}

@@ -6,6 +6,7 @@
 //   lost      "3"     GPU 3 has fallen off the bus
 //   down      "0 3"   the links between GPUs 0 and 3 are down
 //   ecc       "4 2"   GPU 4 has counted 2 uncorrectable errors
+//   energy    "4 9"   GPU 4 has used 9 mJ
 //   remap     "6"     GPU 6 could not replace a memory row
 //   pending   "6"     GPU 6 will replace a memory row at its next reset
 //   pages     "6"     GPU 6 will retire memory pages at its next reset
@@ -410,8 +411,7 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(device_t d, unsigned long long *re
 }
 int nvmlDeviceGetTotalEnergyConsumption(device_t d, unsigned long long *millijoules)
 {
-	(void)d;
-	*millijoules = 5000;
+	*millijoules = value("energy", INDEX(d), 5000);
 	return SUCCESS;
 }
 

@@ -108,7 +108,7 @@ func parse(args []string, output io.Writer) (settings, error) {
 	flags.StringVar(&s.cdiDir, "cdi-dir", "/var/run/cdi", "the folder from which the container runtime reads CDI specifications, into which those of containers are written")
 	flags.StringVar(&s.vendorCDI, "vendor-cdi-dirs", "/etc/cdi:/var/run/cdi", "folders in which NVIDIA's own CDI specification may be, divided by colons")
 	flags.StringVar(&s.nriSocket, "nri-socket", "/var/run/nri/nri.sock", "the socket at which the container runtime listens to plugins (NRI); empty not to be one")
-	flags.StringVar(&s.hostRoot, "host-root", "/", "where the node's folders dev and proc/driver are, as the agent sees them; with --mps also proc and sys/fs/cgroup")
+	flags.StringVar(&s.hostRoot, "host-root", "/", "where the node's folders dev, proc/driver and sys are, as the agent sees them; with --mps also proc and sys/fs/cgroup")
 	showVersion := flags.Bool("version", false, "print the version")
 	if err := flags.Parse(args); err != nil {
 		return settings{}, err
@@ -231,13 +231,14 @@ func publish(ctx context.Context, agent *topology.Agent, s settings, holders fun
 		folder := simulated.Folder{Path: s.hardwareDir, Serve: agent.Serve}
 		return folder.Run(ctx)
 	}
-	source, err := nvml.Start(ctx, agent.Log)
+	sysfs := filepath.Join(s.hostRoot, "sys")
+	source, err := nvml.Start(ctx, agent.Log, sysfs)
 	if err != nil {
 		return err
 	}
 	if meter, ok := source.(hardware.Meter); ok {
 		err := agent.Metrics.Add(&usage.Collector{
-			Node: s.nodeName, Meter: meter, Holders: holders, Proc: filepath.Join(s.hostRoot, "proc"), Sysfs: "/sys", Limit: usageLimit,
+			Node: s.nodeName, Meter: meter, Holders: holders, Proc: filepath.Join(s.hostRoot, "proc"), Sysfs: sysfs, Limit: usageLimit,
 		})
 		if err != nil {
 			return err

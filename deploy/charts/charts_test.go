@@ -256,6 +256,9 @@ func TestChartDevicePlugins(t *testing.T) {
 		for _, part := range []string{
 			`"--device-plugins","--device-plugin-dir=/var/lib/kubelet/device-plugins"`, `"resources":["pods"],"verbs":["get","list","watch"]`, `"resources":["pods/status"],"verbs":["patch"]`, `"runAsUser":0`,
 			`"hostPath":{"path":"/var/lib/kubelet/device-plugins","type":"DirectoryOrCreate"}`, `"mountPath":"/host/proc/driver"`, `"--nri-socket=/var/run/nri/nri.sock"`, `"mountPath":"/var/run/nri"`,
+			`"--host-root=/host"`, `{"mountPath":"/host/sys/bus","name":"sys-bus","readOnly":true}`, `{"mountPath":"/host/sys/class","name":"sys-class","readOnly":true}`,
+			`{"mountPath":"/host/sys/devices","name":"sys-devices","readOnly":true}`, `{"hostPath":{"path":"/sys/bus"},"name":"sys-bus"}`,
+			`{"hostPath":{"path":"/sys/class"},"name":"sys-class"}`, `{"hostPath":{"path":"/sys/devices"},"name":"sys-devices"}`,
 		} {
 			assert.Equal(t, plugins, strings.Contains(text, part), part)
 		}

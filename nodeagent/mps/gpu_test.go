@@ -133,7 +133,7 @@ func TestOnAGPU(t *testing.T) {
 	if err := missing(); err != nil {
 		t.Skip(err)
 	}
-	source, err := nvml.Start(t.Context(), slog.New(slog.DiscardHandler))
+	source, err := nvml.Start(t.Context(), slog.New(slog.DiscardHandler), "/sys")
 	require.NoError(t, err)
 	reading, err := source.Read(t.Context())
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 var errNoNVML = errors.New("this gpuplan-node-agent was built without NVML and can only publish simulated nodes (--hardware-dir); build it on Linux with CGO_ENABLED=1 and a C compiler to read real GPUs")
 
 // Start fails: this build has no NVML.
-func Start(context.Context, *slog.Logger) (hardware.Source, error) { return nil, errNoNVML }
+func Start(context.Context, *slog.Logger, string) (hardware.Source, error) { return nil, errNoNVML }
 
 // Modes has no GPUs: this build has no NVML.
 type Modes struct{}

@@ -50,10 +50,12 @@ type source struct {
 	waiting time.Time
 }
 
-// Start returns the hardware of this machine and follows its events until ctx
+// Start returns the hardware of this machine, with sysfs where it is, and follows its events until ctx
 // ends. A driver that is missing or not loaded yet is an error of Read, not of Start.
-func Start(ctx context.Context, log *slog.Logger) (hardware.Source, error) {
-	return start(ctx, log, newLibrary()), nil
+func Start(ctx context.Context, log *slog.Logger, sysfs string) (hardware.Source, error) {
+	s := start(ctx, log, newLibrary())
+	s.sysfs = sysfs
+	return s, nil
 }
 
 func start(ctx context.Context, log *slog.Logger, lib *library) *source {

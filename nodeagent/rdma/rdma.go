@@ -73,6 +73,9 @@ func Ports(sysfs string) ([]Port, error) {
 			}
 			p.State, p.Driver = state(at), driver(filepath.Join(folder, device.Name()))
 			p.GID, p.MTUBytes = address(sysfs, at)
+			if !ofHost(at, filepath.Join(folder, device.Name())) {
+				p.MTUBytes = 0 // an interface of that name is the pod's
+			}
 			ports = append(ports, p)
 		}
 	}
@@ -83,6 +86,15 @@ func Ports(sysfs string) ([]Port, error) {
 		return a.Number - b.Number
 	})
 	return ports, nil
+}
+
+// ofHost reports whether a port is seen in the host's network namespace: Linux shows the counters of a device in that alone
+// (drivers/infiniband/core/sysfs.c), and a sysfs tree has the network interfaces of its own.
+func ofHost(port, device string) bool {
+	return slices.ContainsFunc([]string{port, device}, func(folder string) bool {
+		_, err := os.Stat(filepath.Join(folder, "hw_counters"))
+		return err == nil
+	})
 }
 
 // state reads a file such as "4: ACTIVE".

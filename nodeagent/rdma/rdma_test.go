@@ -66,12 +66,15 @@ func TestAddressesOfPorts(t *testing.T) {
 		layer string
 		gids  []gid
 		want  hardware.Port
+		// pod means that the tree is that of a pod with a network of its own.
+		pod bool
 	}{
-		"IPv4 goes before the rest": {"Ethernet", []gid{{local, "IB/RoCE v1"}, {local, "RoCE v2"}, {ipv4, "IB/RoCE v1"}, {ipv4, "RoCE v2"}}, hardware.Port{GID: "3", MTUBytes: 8500}},
-		"link-local alone":          {"Ethernet", []gid{{empty, ""}, {local, "RoCE v2"}}, hardware.Port{GID: "1", MTUBytes: 8500}},
-		"no address":                {"Ethernet", []gid{{empty, "RoCE v2"}, {"what is this", "RoCE v2"}, {local, "IB/RoCE v1"}}, hardware.Port{GID: contract.NoGID}},
-		"no table":                  {"Ethernet", nil, hardware.Port{}},
-		"InfiniBand":                {"InfiniBand", []gid{{local, ""}}, hardware.Port{}},
+		"IPv4 goes before the rest": {"Ethernet", []gid{{local, "IB/RoCE v1"}, {local, "RoCE v2"}, {ipv4, "IB/RoCE v1"}, {ipv4, "RoCE v2"}}, hardware.Port{GID: "3", MTUBytes: 8500}, false},
+		"of a pod":                  {"Ethernet", []gid{{ipv4, "RoCE v2"}}, hardware.Port{GID: "0"}, true},
+		"link-local alone":          {"Ethernet", []gid{{empty, ""}, {local, "RoCE v2"}}, hardware.Port{GID: "1", MTUBytes: 8500}, false},
+		"no address":                {"Ethernet", []gid{{empty, "RoCE v2"}, {"what is this", "RoCE v2"}, {local, "IB/RoCE v1"}}, hardware.Port{GID: contract.NoGID}, false},
+		"no table":                  {"Ethernet", nil, hardware.Port{}, false},
+		"InfiniBand":                {"InfiniBand", []gid{{local, ""}}, hardware.Port{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sysfs := t.TempDir()
@@ -84,6 +87,9 @@ func TestAddressesOfPorts(t *testing.T) {
 			}
 			write(test.layer, port, "link_layer")
 			write("8500", sysfs, "class", "net", "eth1", "mtu")
+			if !test.pod {
+				write("0", port, "hw_counters", "rx_bytes_cnt")
+			}
 			for i, gid := range test.gids {
 				index := strconv.Itoa(i)
 				write(gid.value, port, "gids", index)

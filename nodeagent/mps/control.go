@@ -59,10 +59,15 @@ func environment(more ...string) []string {
 	return append(slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "CUDA_") }), more...)
 }
 
-// refused is the error of an answer that is none of those that a command has.
-func refused(command, answer string) error {
-	return fmt.Errorf("the MPS control daemon answers %q to %q", short(answer), command)
+// refusal is the error of an answer that is none of those that a command has.
+type refusal struct{ command, answer string }
+
+// Error has the daemon's words.
+func (r refusal) Error() string {
+	return fmt.Sprintf("the MPS control daemon answers %q to %q", short(r.answer), r.command)
 }
+
+func refused(command, answer string) error { return refusal{command, answer} }
 
 // short is the beginning of a text that may be long.
 func short(text string) string {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,9 +27,11 @@ type daemon struct {
 	asked        chan chan error
 	kicked       chan struct{}
 
-	// want is what the clients get at most, and state how the GPU is; Enforcer.mu guards both.
-	want  limits
-	state State
+	// want is what the clients get at most, state how the GPU is, and refusal says that limits cannot be set, as the daemon
+	// has answered last; Enforcer.mu guards them.
+	want    limits
+	state   State
+	refusal string
 
 	// What follows is of run alone.
 
@@ -174,7 +177,9 @@ func (d *daemon) reconcile(ctx context.Context) error {
 		return err
 	}
 	// Servers that clients start, of other users, get these.
-	if err := d.limit(ctx, 0, want); err != nil {
+	err := d.limit(ctx, 0, want)
+	d.cannotLimit(err)
+	if err != nil {
 		return err
 	}
 	servers, err := d.activeServers(ctx)
@@ -278,8 +283,8 @@ func (d *daemon) serve(ctx context.Context) error {
 		return fmt.Errorf("the MPS control daemon, process %d, lives, but not its sockets in %s: what uses the GPU goes on, and the agent starts another one when no pod has a part of the GPU any more", left.daemons[0], d.control.pipe)
 	}
 	kill(left.servers, syscall.SIGKILL)
-	if wait := time.Until(d.notBefore); wait > 0 {
-		return fmt.Errorf("the MPS control daemon has ended%s; the agent starts it again in %v", d.lastWords(), max(wait, time.Second).Round(time.Second))
+	if time.Now().Before(d.notBefore) {
+		return d.hasEnded()
 	}
 	return d.start(ctx)
 }
@@ -328,11 +333,16 @@ func (d *daemon) start(ctx context.Context) error {
 		}
 		select {
 		case <-exited:
-			return false, fmt.Errorf("the MPS control daemon has ended%s", d.lastWords())
+			return false, d.hasEnded()
 		default:
 			return false, nil
 		}
 	})
+}
+
+// hasEnded is the error while the daemon does not run, and the same until that changes: each is an event on the Node.
+func (d *daemon) hasEnded() error {
+	return fmt.Errorf("the MPS control daemon has ended%s", d.lastWords())
 }
 
 // missing says which of the driver's programs is not there.
@@ -374,6 +384,9 @@ func (d *daemon) logSize() int64 {
 	return info.Size()
 }
 
+// serverNumber is a server with its PID, which is another one at each attempt.
+var serverNumber = regexp.MustCompile(`\bServer [0-9]+ `)
+
 // lastWords says, in parentheses, what went wrong by the daemon's log since the last attempt to start it, or a server.
 func (d *daemon) lastWords() string {
 	data, err := os.ReadFile(d.log())
@@ -392,7 +405,7 @@ func (d *daemon) lastWords() string {
 		}
 		isCause := func(word string) bool { return strings.Contains(said, word) }
 		if !strings.Contains(by, " Server ") && slices.ContainsFunc([]string{"exited", "xception", "rror", "ailed", "nable", "annot", "already running"}, isCause) {
-			return fmt.Sprintf(" (%s: %s)", d.log(), short(said))
+			return fmt.Sprintf(" (%s: %s)", d.log(), short(serverNumber.ReplaceAllString(said, "Server ")))
 		}
 	}
 	return fmt.Sprintf(" (see %s)", d.log())
@@ -439,6 +452,17 @@ func (d *daemon) limit(ctx context.Context, server int, want limits) error {
 	}
 	d.limited[server] = want
 	return nil
+}
+
+// cannotLimit remembers that the daemon takes no limits, by the error when it was told some: drivers before CUDA 11.5 know none of
+// memory, whatever the version that they say they have.
+func (d *daemon) cannotLimit(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refusal = ""
+	if by := (refusal{}); errors.As(err, &by) {
+		d.refusal = by.Error()
+	}
 }
 
 // offer links the daemon's socket into the folder of clients, which stays the same for containers that run when the daemon

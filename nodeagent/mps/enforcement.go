@@ -12,11 +12,19 @@ import (
 // execution resource provisioning).
 const leastCapability = 7
 
+// leastCUDA is the first version of CUDA whose MPS limits memory (NVIDIA, "Multi-Process Service": set_default_device_pinned_mem_limit).
+var leastCUDA = hardware.CUDAVersion{Major: 11, Minor: 5}
+
 // Enforcement tells whether parts of the GPUs of a machine can be enforced, and why not. One GPU that cannot be shared is
 // enough: the scheduler may give out parts of it.
 func (e *Enforcer) Enforcement(reading hardware.Reading) contract.GPUSharing {
 	if err := missing(); err != nil {
 		return contract.GPUSharing{Enforcement: contract.NotEnforced, Reason: err.Error()}
+	}
+	version := reading.CUDAVersion
+	if version != (hardware.CUDAVersion{}) && (version.Major < leastCUDA.Major || version.Major == leastCUDA.Major && version.Minor < leastCUDA.Minor) {
+		return contract.GPUSharing{Enforcement: contract.NotEnforced, Reason: fmt.Sprintf(
+			"driver %s has CUDA %d.%d, and MPS limits memory from %d.%d on", reading.DriverVersion, version.Major, version.Minor, leastCUDA.Major, leastCUDA.Minor)}
 	}
 	var uuids, reasons []string
 	for i, detail := range reading.GPUs {
@@ -30,6 +38,9 @@ func (e *Enforcer) Enforcement(reading hardware.Reading) contract.GPUSharing {
 		reason := unfit(detail)
 		if fault := unsettable[device.UUID]; fault != nil {
 			reason = fault.Error()
+		}
+		if reason == "" {
+			reason = e.refusal(device.UUID)
 		}
 		if reason != "" {
 			reasons = append(reasons, fmt.Sprintf("GPU %d: %s", device.Index, reason))
@@ -48,6 +59,16 @@ func unfit(detail hardware.GPU) string {
 		return "it is split into MIG devices"
 	case detail.ComputeCapability != (hardware.ComputeCapability{}) && detail.ComputeCapability.Major < leastCapability:
 		return fmt.Sprintf("its compute capability is %d.%d, and MPS limits clients from %d.0 on", detail.ComputeCapability.Major, detail.ComputeCapability.Minor, leastCapability)
+	}
+	return ""
+}
+
+// refusal is what a daemon of the GPU has answered when it was told limits, "" when it took them, or there was none.
+func (e *Enforcer) refusal(uuid string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if d := e.gpus[uuid]; d != nil {
+		return d.refusal
 	}
 	return ""
 }

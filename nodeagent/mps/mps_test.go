@@ -165,8 +165,10 @@ func TestBackOff(t *testing.T) {
 	e, _ := m.start()
 	_, _, err := e.Edits(first, 1, 0)
 	assert.ErrorContains(t, err, "Unable")
-	_, _, err = e.Edits(first, 1, 0)
-	assert.ErrorContains(t, err, "the agent starts it again in ")
+	for range 3 {
+		_, _, again := e.Edits(first, 1, 0)
+		assert.EqualError(t, again, err.Error(), "each reason is an event on the Node")
+	}
 
 	var waits []time.Duration
 	for _, failures := range []int{0, 1, 2, 1000} {
@@ -377,6 +379,38 @@ func TestEnforcement(t *testing.T) {
 	}
 }
 
+// What a driver says of itself, and what its daemon does, need not be the same.
+func TestEnforcementOfADriverWithoutLimits(t *testing.T) {
+	reading := func(cuda hardware.CUDAVersion) hardware.Reading {
+		return hardware.Reading{
+			Machine: gpu.Machine{GPUs: []gpu.GPU{{UUID: first}}}, DriverVersion: "470.161.03", CUDAVersion: cuda,
+			GPUs: []hardware.GPU{{ComputeCapability: hardware.ComputeCapability{Major: 7}}},
+		}
+	}
+	m := newMachine(t)
+	e, _ := m.start()
+	old := contract.GPUSharing{Enforcement: contract.NotEnforced, Reason: "driver 470.161.03 has CUDA 11.4, and MPS limits memory from 11.5 on"}
+	assert.Equal(t, old, e.Enforcement(reading(hardware.CUDAVersion{Major: 11, Minor: 4})))
+	enforced := contract.GPUSharing{Enforcement: contract.EnforcedByMPS}
+	for _, version := range []hardware.CUDAVersion{{}, {Major: 11, Minor: 5}, {Major: 12}} {
+		assert.Equal(t, enforced, e.Enforcement(reading(version)), version)
+	}
+
+	m.set("refuse", "set_default_device_pinned_mem_limit")
+	_, _, err := e.Edits(first, 2048, 30)
+	require.Error(t, err)
+	refused := contract.GPUSharing{Enforcement: contract.NotEnforced, Reason: `GPU 0: the MPS control daemon answers "Insufficient privileges for UID 0." to "set_default_device_pinned_mem_limit 0 2048M"`}
+	assert.Equal(t, refused, e.Enforcement(reading(hardware.CUDAVersion{})))
+	require.NoError(t, e.InUse(nil))
+	require.Eventually(t, func() bool { return len(e.States()) == 0 }, 30*time.Second, 5*time.Millisecond)
+	assert.Equal(t, refused, e.Enforcement(reading(hardware.CUDAVersion{})), "also when nobody shares the GPU any more")
+
+	m.unset("refuse")
+	_, _, err = e.Edits(first, 1024, 30)
+	require.NoError(t, err)
+	assert.Equal(t, enforced, e.Enforcement(reading(hardware.CUDAVersion{})))
+}
+
 // A driver that hangs holds up neither who publishes what is enforced nor who asks for a part, and is no GPU's mode later on.
 func TestDriverThatHangs(t *testing.T) {
 	reading := hardware.Reading{
@@ -414,7 +448,7 @@ func TestLastWords(t *testing.T) {
 	for name, test := range map[string]struct{ log, want string }{
 		"nothing":        {"", " (see LOG)"},
 		"of clients":     {server, " (see LOG)"},
-		"a server":       {"[2026-11-28 03:47:31.942 Control  1037] Server 1041 exited with status 1\n" + server, " (LOG: Server 1041 exited with status 1)"},
+		"a server":       {"[2026-11-28 03:47:31.942 Control  1037] Server 1041 exited with status 1\n" + server, " (LOG: Server exited with status 1)"},
 		"without a date": {"An instance of this daemon is already running\n[2026-11-28 03:47:31.942 Control  1037] NEW UI\n", " (LOG: An instance of this daemon is already running)"},
 	} {
 		t.Run(name, func(t *testing.T) {

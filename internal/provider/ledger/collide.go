@@ -65,14 +65,19 @@ func common(a, b *job) (where []string, gpus bool) {
 	return where, gpus
 }
 
-// beside reports whether two jobs have room beside each other on the nodes where they meet,
-// each as it is planned.
+// beside reports whether two jobs have room beside each other on the nodes where they meet, each as it is
+// planned. What one of them was not given as taken is its own, and leaves, unless it is of one before it.
 func beside(a, b *job) bool {
 	common := map[string]bool{}
 	for _, x := range a.placement.Assignments {
 		common[x.Node] = slices.ContainsFunc(b.placement.Assignments, func(y placement.Assignment) bool { return x.Node == y.Node })
 	}
 	view := b.capacityOn(common)
+	for _, p := range b.Occupants {
+		if len(a.After) == 0 && !slices.ContainsFunc(a.Occupants, func(other placement.Pod) bool { return other.ID == p.ID }) {
+			view.RemovePod(p.ID)
+		}
+	}
 	view.Apply(onNodes(a, common), *a.placement)
 	return planner.Plan(view, onNodes(b, common)).Verdict.NotAsPlanned == ""
 }

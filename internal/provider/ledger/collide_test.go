@@ -185,3 +185,36 @@ func TestLauncherInThePlaceOfAJob(t *testing.T) {
 		}
 	}
 }
+
+// Of two jobs that a plan writes again, each is planned beside what the other one holds now. They meet only when their new
+// places do, be they the old ones.
+func TestJobsThatMeetWhereTheyWere(t *testing.T) {
+	two := machines(t, "v100", 2)
+	two[0].Mode, two[1].Mode = placement.ModeDefault, placement.ModeDefault
+	asks := func(gpus int) placement.Request { return placement.Request{Mode: placement.ModeDefault, GPUs: gpus} }
+	again := func(name string, gpus, held int, by string) ledger.Job {
+		j := job(two, name, 1)
+		j.Gang.Roles[0].Request = asks(gpus)
+		j.Occupants = []placement.Pod{{ID: "held by " + by, Node: two[0].Name, Request: asks(held)}}
+		return j
+	}
+	for name, test := range map[string]struct {
+		jobs []ledger.Job
+		want []string
+	}{
+		"where they were":       {[]ledger.Job{again("a", 4, 4, "b"), again("b", 4, 4, "a")}, nil},
+		"more than before":      {[]ledger.Job{again("a", 5, 1, "b"), again("b", 5, 1, "a")}, []string{"warning SameGPUs default/a default/b"}},
+		"beside one that stays": {[]ledger.Job{again("a", 4, 1, "another"), again("b", 4, 1, "another")}, []string{"warning SameGPUs default/a default/b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := ledger.New()
+			var found []ledger.Finding
+			for _, j := range test.jobs {
+				result, more := l.PlanJob(j)
+				require.NotNil(t, result.Placement, "%s", result.Verdict)
+				found = append(found, more...)
+			}
+			assert.ElementsMatch(t, test.want, describe(found))
+		})
+	}
+}

@@ -74,6 +74,26 @@ func (c configuration) instances() []instance {
 	return all
 }
 
+// find is the job object with an ID.
+func (c configuration) find(id string) (i instance, found bool) {
+	all := c.instances()
+	at := slices.IndexFunc(all, func(i instance) bool { return i.id == id })
+	if at < 0 {
+		return i, false
+	}
+	return all[at], true
+}
+
+// leaf is the leaf of a name.
+func (c configuration) leaf(name string) (l leaf) {
+	for _, l := range c.leaves {
+		if l.name == name {
+			return l
+		}
+	}
+	return l
+}
+
 // clone is a copy that changes by itself.
 func (c configuration) clone() configuration {
 	c.pools, c.leaves, c.jobs = slices.Clone(c.pools), slices.Clone(c.leaves), slices.Clone(c.jobs)

@@ -35,6 +35,12 @@ const (
 	foreignLabel   = "example.com/foreign"
 )
 
+// priorities are those of the classes that jobs and pods may have.
+var priorities = map[string]int32{"": 0, lowPriority: -10, highPriority: 1000}
+
+// namespaces are those of jobs and pods.
+func namespaces() []string { return []string{"default", otherNamespace} }
+
 // patience is how long the cluster may take to do what it was told, on a loaded machine.
 const patience = 3 * time.Minute
 
@@ -258,7 +264,7 @@ func (l *live) settle(t *testing.T) {
 	l.await(t, "the scheduler decides", func() bool {
 		undecided, said := map[string]bool{}, map[string]bool{}
 		for _, p := range l.pods(t) {
-			gang := p.Namespace + "/" + gangOf(p)
+			gang := idOf(p)
 			if p.DeletionTimestamp != nil {
 				return false
 			}
@@ -322,7 +328,7 @@ func (l *live) clear(t *testing.T) {
 	none := int64(0)
 	require.NoError(t, l.Typed.CoreV1().Pods("default").DeleteCollection(t.Context(),
 		metav1.DeleteOptions{GracePeriodSeconds: &none}, metav1.ListOptions{LabelSelector: foreignLabel}))
-	for _, namespace := range []string{"default", otherNamespace} {
+	for _, namespace := range namespaces() {
 		l.request(t, namespace, 0)
 	}
 }

@@ -1,8 +1,12 @@
 package promises
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,11 +17,91 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
-// The oracle decides by trying every distribution of a gang's members over the nodes.
-// It shares nothing with the planner: what is free comes from the pods' requests alone.
+// The oracle decides by trying every distribution of gangs' members over the nodes. It shares
+// nothing with the planner: what is free comes from the pods' requests alone. What it says is
+// proved: where there are too many distributions to try, it says nothing of them.
+
+// scene is the cluster as a plan finds it, and what the plan is to make of it.
+type scene struct {
+	current, next configuration
+	// plan is what was planned, as far as the plan has come.
+	plan planned
+	// reserves means that the scheduler keeps capacity for gangs that have waited for long.
+	reserves bool
+	// part means that the plan is about a part of the configuration.
+	part bool
+	// replaced is the ID of the job that -replace replaces, which Terraform says too late to count as one that leaves.
+	replaced string
+	nodes    []corev1.Node
+	pods     []corev1.Pod
+	sick     map[string]map[int]bool
+	// requested is what admission gives to containers that ask for no CPU, by namespace.
+	requested map[string]int64
+	// fresh are nodes to come, by their pool.
+	fresh map[string]room
+}
+
+// look is the scene of a plan that leads from one configuration to another.
+func (w *world) look(t *testing.T, current, next configuration) *scene {
+	t.Helper()
+	s := &scene{
+		current: current, next: next, nodes: w.nodes(t), pods: w.pods(t), sick: w.sick(t),
+		requested: map[string]int64{}, fresh: map[string]room{}, reserves: reserves(),
+	}
+	for _, namespace := range namespaces() {
+		s.requested[namespace] = w.requested(t, namespace)
+	}
+	for _, p := range next.pools {
+		s.fresh[p.name] = plannedRoom(t, p)
+	}
+	return s
+}
+
+// holding are the pods that hold what they ask for, without those for which gone is true.
+func (s *scene) holding(gone func(corev1.Pod) bool) []corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(s.pods), func(p corev1.Pod) bool {
+		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || gone(p)
+	})
+}
+
+// left tells which pods are gone once the next configuration is there.
+func (s *scene) left(p corev1.Pod) bool {
+	is, stays := s.next.find(idOf(p))
+	return s.deleted(p) || stays && is.suspended
+}
+
+// deleted is left without those that are suspended alone, which Terraform does later than what their job depends on.
+func (s *scene) deleted(p corev1.Pod) bool {
+	was, known := s.current.find(idOf(p))
+	is, stays := s.next.find(idOf(p))
+	return known && (!stays || is.key != was.key || is.image != was.image || is.workers != was.workers)
+}
+
+// leftFor is left to a job, for which its own pods have left, too, when it is written again.
+func (s *scene) leftFor(i instance) func(corev1.Pod) bool {
+	return func(p corev1.Pod) bool { return s.left(p) || s.own(i)(p) }
+}
+
+// own tells which pods are those of a job, by its new name or the old one.
+func (s *scene) own(i instance) func(corev1.Pod) bool {
+	ids := []string{i.id}
+	for _, was := range s.current.instances() {
+		if was.address == i.address {
+			ids = append(ids, was.id)
+		}
+	}
+	return func(p corev1.Pod) bool { return slices.Contains(ids, idOf(p)) }
+}
 
 // room is what is free on one node.
 type room struct {
+	name string // of the node, or "pool[ordinal]" of one to come
+	pool pool
+	node *corev1.Node // nil for one to come
+	free
+}
+
+type free struct {
 	cpu, memory, pods int64 // thousandths of a core, bytes, count
 	// gpus are whole GPUs that are free and healthy, in the exclusive modes.
 	gpus int
@@ -26,8 +110,6 @@ type room struct {
 	// memoryOnly and withCore tell which kinds of shared pods are there: never both.
 	memoryOnly, withCore bool
 	ports                map[int32]bool
-	// given means that the job's pools have the node, open that pods without tolerations may run there.
-	given, open bool
 }
 
 // part is what is free of one shared GPU.
@@ -39,79 +121,82 @@ type need struct {
 	gpus                   int
 	memoryGiB, corePercent int64
 	port                   int32 // of the host, 0 for none
-	foreign                bool  // of a pod that tolerates nothing, and runs in any pool
 }
 
-// needs are the requests of the members that must run together.
-func (i instance) needs() []need {
-	n := need{cpu: int64(i.cpu) * 1000, gpus: i.gpus, memoryGiB: int64(i.memoryGiB), corePercent: int64(i.corePercent)}
-	if i.mode == "shared" {
-		n.gpus = 0
-	}
-	count := i.members()
-	if i.minimum > 0 {
-		count = i.minimum
-	}
-	all := slices.Repeat([]need{n}, count)
-	if i.hostNetwork {
-		for k := range all {
-			all[k].port = int32(contract.PyTorchPort + k)
-		}
-	}
-	return all
+// gang is what starts together.
+type gang struct {
+	needs []need
+	// more are members that need not start, and do where there is room.
+	more []need
+	on   func(room) bool
+	// at is where they are planned, in the order of needs, nil for anywhere.
+	at []spot
 }
 
-// fits tries to place the members of a job on the nodes of its pools, those that the
-// configuration adds included, when the pods for which gone is true have left, and beside
-// pods that wait.
-func (l *live) fits(t *testing.T, i instance, c configuration, gone func(corev1.Pod) bool, waiting ...corev1.Pod) bool {
-	t.Helper()
-	pods := slices.DeleteFunc(l.running(t), gone)
-	if !i.withinQuota(c, slices.Concat(pods, waiting)) {
-		return false
+// gang is that of a job: what must run together, or all of it.
+func (s *scene) gang(i instance, all bool) gang {
+	members := i.needs(s.requested[i.namespace])
+	required := len(members)
+	if i.minimum > 0 && !all {
+		required = i.minimum
 	}
-	sick := l.sick(t)
-	var rooms []room
-	own, _ := c.pool(i.pools[0])
-	for _, p := range c.pools {
-		if p.mode != own.mode {
-			continue
-		}
-		existing := 0
-		for _, node := range l.nodes(t) {
-			if node.Labels[contract.NodePoolNameLabel] != p.name {
-				continue
-			}
-			existing++
-			r := roomOf(node, pods, sick[node.Name])
-			r.given, r.open = slices.Contains(i.pools, p.name) && i.accepts(node, p), instance{}.accepts(node, p)
-			rooms = append(rooms, r)
-		}
-		if p.size < existing && slices.Contains(i.pools, p.name) {
-			return false // nobody knows which nodes stay
-		}
-		for range p.size - existing {
-			r := plannedRoom(t, p)
-			r.given, r.open = slices.Contains(i.pools, p.name) && i.acceptsPlanned(p), instance{}.acceptsPlanned(p)
-			rooms = append(rooms, r)
-		}
-	}
-	needs := i.needs()
-	if i.cpu == 0 {
-		for k := range needs {
-			needs[k].cpu = l.requested(t, i.namespace)
-		}
-	}
-	for _, p := range waiting {
-		needs = append(needs, needOf(p))
-	}
-	return place(needs, rooms)
+	return gang{needs: members[:required], more: members[required:], on: i.mayUse}
 }
 
-// waiting are the pods that wait of the gangs that a diagnostic names.
-func (l *live) waiting(t *testing.T, d diagnostic) []corev1.Pod {
-	t.Helper()
-	return slices.DeleteFunc(l.pods(t), func(p corev1.Pod) bool { return p.Spec.NodeName != "" || !d.names(p.Namespace+"/"+gangOf(p)) })
+// held is the gang of a job in its planned place; where that is open it may be anywhere.
+func (s *scene) held(i instance) gang {
+	promise, made := s.promise(i)
+	if !made {
+		return s.gang(i, false)
+	}
+	members := i.needs(s.requested[i.namespace])
+	g := gang{on: i.mayUse}
+	for k, name := range i.memberNames() {
+		if at, planned := promise[name]; planned {
+			g.needs, g.at = append(g.needs, members[k]), append(g.at, at)
+		}
+	}
+	return g
+}
+
+// promise is what the plan says of a job that it starts.
+func (s *scene) promise(i instance) (p promise, made bool) {
+	change := s.plan.changes[i.address]
+	if !change.starts(i) {
+		return nil, false
+	}
+	p, made, err := promiseOf(change)
+	return p, made && err == nil
+}
+
+// launcher is what starts once the members of a job run, wherever it finds room.
+func (s *scene) launcher(i instance) []gang {
+	if i.framework != "mpi" {
+		return nil
+	}
+	return []gang{{needs: []need{{cpu: s.requested[i.namespace]}}, on: func(r room) bool { return i.accepts(r) }}}
+}
+
+// pending are the gangs that wait of those that a diagnostic names.
+func (s *scene) pending(d diagnostic) (gangs []gang) {
+	byName := map[string][]corev1.Pod{}
+	for _, p := range s.pods {
+		if name := idOf(p); p.Spec.NodeName == "" && d.names(name) {
+			byName[name] = append(byName[name], p)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		var g gang
+		for _, p := range byName[name] {
+			g.needs = append(g.needs, needOf(p))
+		}
+		g.on = instance{}.accepts
+		if i, ours := s.current.find(name); ours {
+			g.on = i.mayUse
+		}
+		gangs = append(gangs, g)
+	}
+	return gangs
 }
 
 // needOf is what a pod that waits asks for.
@@ -120,25 +205,106 @@ func needOf(p corev1.Pod) need {
 	asks := func(name corev1.ResourceName) int64 { q := requests[name]; return q.Value() }
 	return need{
 		cpu: requests.Cpu().MilliValue(), gpus: int(asks(contract.ResourceTopologyGPU) + asks(contract.ResourceDefaultGPU)),
-		memoryGiB: asks(contract.ResourceGPUMemory), corePercent: asks(contract.ResourceCorePercent), foreign: p.Labels[foreignLabel] != "",
+		memoryGiB: asks(contract.ResourceGPUMemory), corePercent: asks(contract.ResourceCorePercent),
 	}
 }
 
-// withinQuota reports whether the leaf of a job allows its members beside the pods.
-func (i instance) withinQuota(c configuration, pods []corev1.Pod) bool {
-	at := slices.IndexFunc(c.leaves, func(l leaf) bool { return l.name == i.leaf || i.leaf == "" && l.namespace == i.namespace })
-	if at < 0 || i.mode == "shared" {
-		return true
+// needs are the requests of a job's members, the first ones of those that must run together, where
+// admission gives those that ask for no CPU so much.
+func (i instance) needs(requested int64) []need {
+	n := need{cpu: cmp.Or(int64(i.cpu)*1000, requested), gpus: i.gpus, memoryGiB: int64(i.memoryGiB), corePercent: int64(i.corePercent)}
+	if i.mode == "shared" {
+		n.gpus = 0
 	}
-	l, name := c.leaves[at], corev1.ResourceName(contract.ResourceTopologyGPU)
+	all := slices.Repeat([]need{n}, i.members())
+	if i.hostNetwork {
+		for k := range all {
+			all[k].port = int32(contract.PyTorchPort + min(k, 1))
+		}
+	}
+	return all
+}
+
+// memberNames are the names of a job's members, in the order of their needs.
+func (i instance) memberNames() (names []string) {
+	if i.framework == "pytorch" {
+		names = append(names, "master-0")
+	}
+	for k := range i.workers {
+		names = append(names, fmt.Sprintf("worker-%d", k))
+	}
+	return names
+}
+
+// mayUse reports whether the job's pools have the node, and the job may run there.
+func (i instance) mayUse(r room) bool { return slices.Contains(i.pools, r.pool.name) && i.accepts(r) }
+
+// accepts reports whether a node may have the job, once the plan has repaired what the pool gives
+// to it, and has taken away what the pool gives no more.
+func (i instance) accepts(r room) bool {
+	if r.node == nil {
+		for key, value := range i.selector {
+			if r.pool.labels[key] != value {
+				return false
+			}
+		}
+		return !r.pool.tainted || i.tolerates
+	}
+	node := *r.node
+	node.Labels = maps.Clone(node.Labels)
+	if node.Labels[labelKey] == ofPool {
+		delete(node.Labels, labelKey)
+	}
+	maps.Copy(node.Labels, r.pool.labels)
+	match, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: i.selector}}).Match(&node)
+	if err != nil || !match || node.Spec.Unschedulable || r.pool.tainted && !i.tolerates {
+		return false
+	}
+	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule && taint.Value != ofPool && (!i.tolerates || taint.Key != taintKey)
+	})
+}
+
+// charge is what a job takes of the quota tree.
+type charge struct {
+	leaf     string
+	resource corev1.ResourceName
+	gpus     int
+}
+
+// charge is that of some members of a job.
+func (c configuration) charge(i instance, members []need) charge {
+	of := charge{leaf: i.leaf, resource: contract.ResourceTopologyGPU}
+	for _, l := range c.leaves {
+		if i.leaf == "" && l.namespace == i.namespace {
+			of.leaf = l.name
+		}
+	}
 	if i.mode == "default" {
-		name = contract.ResourceDefaultGPU
+		of.resource = contract.ResourceDefaultGPU
 	}
-	used := l.used(name, pods)
-	for _, n := range i.needs() {
-		used += n.gpus
+	for _, n := range members {
+		of.gpus += n.gpus
 	}
-	return used <= l.max
+	return of
+}
+
+// within reports whether the quota tree has room for what is charged beside the pods.
+func (c configuration) within(pods []corev1.Pod, charges ...charge) bool {
+	for _, l := range c.leaves {
+		for _, resource := range []corev1.ResourceName{contract.ResourceTopologyGPU, contract.ResourceDefaultGPU} {
+			asked := 0
+			for _, of := range charges {
+				if of.leaf == l.name && of.resource == resource {
+					asked += of.gpus
+				}
+			}
+			if asked > 0 && l.used(resource, pods)+asked > l.max {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // used is how much of a resource pods use that are charged to the leaf.
@@ -156,46 +322,52 @@ func (l leaf) used(name corev1.ResourceName, pods []corev1.Pod) (used int) {
 	return used
 }
 
-// running are the pods that hold what they ask for.
-func (l *live) running(t *testing.T) []corev1.Pod {
-	t.Helper()
-	return slices.DeleteFunc(l.pods(t), func(p corev1.Pod) bool {
-		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	})
-}
-
-// accepts reports whether a node of a pool may have the job, once the plan has repaired what
-// the pool gives to it, and has taken away what the pool gives no more.
-func (i instance) accepts(node corev1.Node, p pool) bool {
-	node.Labels = maps.Clone(node.Labels)
-	if node.Labels[labelKey] == ofPool {
-		delete(node.Labels, labelKey)
-	}
-	maps.Copy(node.Labels, p.labels)
-	match, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: i.selector}}).Match(&node)
-	if err != nil || !match || node.Spec.Unschedulable || p.tainted && !i.tolerates {
-		return false
-	}
-	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-		return taint.Effect != corev1.TaintEffectPreferNoSchedule && taint.Value != ofPool && (!i.tolerates || taint.Key != taintKey)
-	})
-}
-
-func (i instance) acceptsPlanned(p pool) bool {
-	for key, value := range i.selector {
-		if p.labels[key] != value {
-			return false
+// grounds are the nodes that the plan leaves, once the pods have left for which gone is true. Of a
+// pool that shrinks nobody knows which go, so that there is one of each choice.
+func (s *scene) grounds(gone func(corev1.Pod) bool) [][]room {
+	pods := s.holding(gone)
+	grounds := [][]room{nil}
+	for _, p := range s.next.pools {
+		var there []room
+		for k := range s.nodes {
+			if s.nodes[k].Labels[contract.NodePoolNameLabel] == p.name {
+				there = append(there, roomOf(&s.nodes[k], p, pods, s.sick[s.nodes[k].Name]))
+			}
 		}
+		for k := len(there); k < p.size; k++ {
+			fresh := s.fresh[p.name]
+			fresh.name = fmt.Sprintf("%s[%d]", p.name, k)
+			there = append(there, fresh)
+		}
+		var longer [][]room
+		for _, ground := range grounds {
+			for _, some := range choices(there, p.size) {
+				longer = append(longer, slices.Concat(ground, some))
+			}
+		}
+		grounds = longer
 	}
-	return !p.tainted || i.tolerates
+	return grounds
 }
 
-func roomOf(node corev1.Node, pods []corev1.Pod, sick map[int]bool) room {
+// choices are the ways to keep so many of some rooms.
+func choices(all []room, size int) [][]room {
+	if len(all) <= size {
+		return [][]room{all}
+	}
+	var ways [][]room
+	for k := range all {
+		ways = append(ways, choices(slices.Concat(all[:k], all[k+1:]), size)...)
+	}
+	return ways
+}
+
+func roomOf(node *corev1.Node, p pool, pods []corev1.Pod, sick map[int]bool) room {
 	offers := func(name string) int64 { q := node.Status.Allocatable[corev1.ResourceName(name)]; return q.Value() }
-	r := room{
+	r := room{name: node.Name, pool: p, node: node, free: free{
 		cpu: node.Status.Allocatable.Cpu().MilliValue(), memory: node.Status.Allocatable.Memory().Value(), pods: node.Status.Allocatable.Pods().Value(),
 		gpus: int(offers(contract.ResourceTopologyGPU)+offers(contract.ResourceDefaultGPU)) - len(sick), ports: map[int32]bool{},
-	}
+	}}
 	if count := offers(contract.ResourceGPUCount); count > 0 && offers(contract.ResourceGPUMemory) > 0 {
 		for position := range count {
 			p := part{memoryGiB: offers(contract.ResourceGPUMemory) / count, corePercent: 100}
@@ -245,7 +417,7 @@ func plannedRoom(t *testing.T, p pool) room {
 	require.True(t, ok)
 	q, err := catalog.Allocatable(it, p.mode, catalog.Setup{})
 	require.NoError(t, err)
-	r := room{cpu: q.MilliCPU, memory: q.MemoryBytes, pods: q.Pods, ports: map[int32]bool{}}
+	r := room{pool: p, free: free{cpu: q.MilliCPU, memory: q.MemoryBytes, pods: q.Pods, ports: map[int32]bool{}}}
 	switch p.mode {
 	case "core_mem":
 		for range it.GPUs {
@@ -257,33 +429,17 @@ func plannedRoom(t *testing.T, p pool) room {
 	return r
 }
 
-// place tries every distribution of the members over the rooms.
-func place(members []need, rooms []room) bool {
-	if len(members) == 0 {
-		return true
-	}
-	for i := range rooms {
-		for _, with := range rooms[i].with(members[0]) {
-			rest := slices.Clone(rooms)
-			rest[i] = with
-			if place(members[1:], rest) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // with returns what may be left of a room once it has the member: one way for whole
-// GPUs, one for each GPU that can be shared.
-func (r room) with(n need) []room {
-	if n.foreign && !r.open || !n.foreign && !r.given {
-		return nil
-	}
+// GPUs, one for each GPU that can be shared, where none is planned.
+func (r room) with(n need, planned string) []room {
 	if r.cpu < n.cpu || r.pods < 1 || r.gpus < n.gpus || n.port != 0 && r.ports[n.port] {
 		return nil
 	}
 	r.cpu, r.pods, r.gpus = r.cpu-n.cpu, r.pods-1, r.gpus-n.gpus
+	if n.port != 0 {
+		r.ports = maps.Clone(r.ports)
+		r.ports[n.port] = true
+	}
 	if n.memoryGiB == 0 {
 		return []room{r}
 	}
@@ -293,7 +449,8 @@ func (r room) with(n need) []room {
 	r.memoryOnly, r.withCore = n.corePercent == 0, n.corePercent > 0
 	var ways []room
 	for k, p := range r.parts {
-		if p.memoryGiB < n.memoryGiB || p.corePercent < n.corePercent || slices.Contains(r.parts[:k], p) {
+		if p.memoryGiB < n.memoryGiB || p.corePercent < n.corePercent || planned != "" && planned != strconv.Itoa(k) ||
+			planned == "" && slices.Contains(r.parts[:k], p) {
 			continue // a GPU in the same state was tried already
 		}
 		way := r
@@ -302,4 +459,143 @@ func (r room) with(n need) []room {
 		ways = append(ways, way)
 	}
 	return ways
+}
+
+// mostTried is how many distributions a search tries.
+const mostTried = 30_000
+
+// search tries the ways in which gangs can be placed in rooms.
+type search struct {
+	gangs []gang
+	// kinds tells the rooms apart by which gangs may use them.
+	kinds []string
+	left  int
+	known map[string]bool
+}
+
+func newSearch(rooms []room, gangs []gang) *search {
+	s := &search{gangs: gangs, left: mostTried, known: map[string]bool{}}
+	for _, r := range rooms {
+		var kind strings.Builder
+		for _, g := range gangs {
+			fmt.Fprintf(&kind, "%t ", g.on(r))
+			if slices.ContainsFunc(g.at, func(at spot) bool { return at.node == r.name }) {
+				kind.WriteString(r.name)
+			}
+		}
+		s.kinds = append(s.kinds, kind.String())
+	}
+	return s
+}
+
+// state is alike for rooms that offer the gangs the same.
+func (s *search) state(rooms []room) string {
+	keys := make([]string, len(rooms))
+	for k, r := range rooms {
+		keys[k] = fmt.Sprint(s.kinds[k], r.free)
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, "\n")
+}
+
+// add are the ways in which one more member can be placed, those that come to the same once.
+func (s *search) add(states [][]room, g gang, n need, at *spot) (ways [][]room) {
+	seen := map[string]bool{}
+	for _, rooms := range states {
+		tried := map[string]bool{}
+		for k, r := range rooms {
+			alike := fmt.Sprint(s.kinds[k], r.free)
+			if !g.on(r) || at != nil && at.node != r.name || tried[alike] {
+				continue
+			}
+			tried[alike] = true
+			planned := ""
+			if at != nil {
+				planned = at.gpus
+			}
+			for _, with := range r.with(n, planned) {
+				if s.left--; s.left < 0 {
+					return nil
+				}
+				way := slices.Clone(rooms)
+				way[k] = with
+				if state := s.state(way); !seen[state] {
+					seen[state] = true
+					ways = append(ways, way)
+				}
+			}
+		}
+	}
+	return ways
+}
+
+// ways are those in which a gang can be placed.
+func (s *search) ways(rooms []room, g gang) [][]room {
+	states := [][]room{rooms}
+	for k, n := range g.needs {
+		var at *spot
+		if g.at != nil {
+			at = &g.at[k]
+		}
+		states = s.add(states, g, n, at)
+	}
+	all := states
+	for _, n := range g.more {
+		states = s.add(states, g, n, nil)
+		all = append(all, states...)
+	}
+	return all
+}
+
+// always reports whether gangs have room, in any order that before allows, whichever way those are
+// placed that come first.
+func (s *search) always(rooms []room, gangs []int, before func(a, b int) bool) (ok bool) {
+	if len(gangs) == 0 {
+		return true
+	}
+	key := fmt.Sprint(gangs, s.state(rooms))
+	if known, tried := s.known[key]; tried {
+		return known
+	}
+	defer func() { s.known[key] = ok && s.left >= 0 }()
+	for at, k := range gangs {
+		if slices.ContainsFunc(gangs, func(other int) bool { return before(other, k) }) {
+			continue
+		}
+		ways := s.ways(rooms, s.gangs[k])
+		rest := slices.Concat(gangs[:at], gangs[at+1:])
+		if len(ways) == 0 || slices.ContainsFunc(ways, func(way []room) bool { return !s.always(way, rest, before) }) {
+			return false
+		}
+	}
+	return s.left >= 0
+}
+
+// ever reports whether gangs have room beside each other in some way.
+func (s *search) ever(rooms []room, gangs []gang) bool {
+	if len(gangs) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(s.ways(rooms, gang{needs: gangs[0].needs, on: gangs[0].on, at: gangs[0].at}), func(way []room) bool { return s.ever(way, gangs[1:]) })
+}
+
+// always reports whether it is proved that gangs have room, one after the other, whichever way those are placed that
+// come first, once the pods have left for which gone is true.
+func (s *scene) always(gone func(corev1.Pod) bool, gangs ...gang) bool {
+	return s.inAnyOrder(gone, func(a, b int) bool { return a < b }, gangs...)
+}
+
+// inAnyOrder is always for gangs that come in any order but that of before.
+func (s *scene) inAnyOrder(gone func(corev1.Pod) bool, before func(a, b int) bool, gangs ...gang) bool {
+	var all []int
+	for k := range gangs {
+		all = append(all, k)
+	}
+	return !slices.ContainsFunc(s.grounds(gone), func(rooms []room) bool { return !newSearch(rooms, gangs).always(rooms, all, before) })
+}
+
+// ever reports whether it is proved that gangs have room beside each other in some way, once the pods have left for
+// which gone is true.
+func (s *scene) ever(gone func(corev1.Pod) bool, gangs ...gang) bool {
+	return !slices.ContainsFunc(s.grounds(gone), func(rooms []room) bool { return !newSearch(rooms, gangs).ever(rooms, gangs) })
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,22 +26,53 @@ type spot struct {
 // promise is what a plan says of the members of a job, by member.
 type promise map[string]spot
 
-// promiseOf reads the planned placement of a job that is created; made is false when it is
+// crosses reports whether two jobs are planned on one GPU.
+func (p promise) crosses(other promise) bool {
+	for _, a := range p {
+		for _, b := range other {
+			if a.node == b.node && slices.ContainsFunc(a.indexes(), func(gpu string) bool { return slices.Contains(b.indexes(), gpu) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// indexes are the GPUs of a spot, one by one.
+func (s spot) indexes() (all []string) {
+	for _, some := range strings.Split(s.gpus, ",") {
+		low, high, isRange := strings.Cut(some, "-")
+		from, err := strconv.Atoi(low)
+		to := from
+		if isRange {
+			to, _ = strconv.Atoi(high)
+		}
+		for gpu := from; err == nil && gpu <= to; gpu++ {
+			all = append(all, strconv.Itoa(gpu))
+		}
+	}
+	return all
+}
+
+// uses reports whether a member is planned on a node.
+func (p promise) uses(node string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(p)), func(s spot) bool { return s.node == node })
+}
+
+// promiseOf reads the planned placement of a job that is started; made is false when it is
 // known after apply.
-func promiseOf(t *testing.T, c change) (p promise, made bool) {
-	t.Helper()
+func promiseOf(c change) (p promise, made bool, err error) {
 	nodes, made := c.After["planned_placement"].(map[string]any)
 	lines := map[string]string{}
 	for node, line := range nodes {
 		lines[node] = fmt.Sprint(line)
 	}
 	members, err := assignment.From(lines)
-	require.NoError(t, err)
 	p = promise{}
 	for _, m := range members {
 		p[m.Member] = spot{m.Node, assignment.Ranges(m.GPUs)}
 	}
-	return p, made
+	return p, made, err
 }
 
 // placed is where a member runs.
@@ -58,7 +90,7 @@ func (l *live) placementOf(t *testing.T, i instance) map[string]placed {
 	}
 	all := map[string]placed{}
 	for _, p := range l.pods(t) {
-		if p.Namespace+"/"+p.Labels[contract.JobNameLabel] != i.id || p.Spec.NodeName == "" {
+		if idOf(p) != i.id || p.Spec.NodeName == "" || p.Labels[contract.JobReplicaTypeLabel] == contract.ReplicaLauncher {
 			continue
 		}
 		record, _, err := contract.AllocationFrom(p.Annotations)

@@ -72,8 +72,8 @@ func install(t *testing.T, platform *localtest.Platform) {
 	w := newWorkspace(t, platform)
 	c := configuration{}.render()
 	scheduler := map[string]any{"image": "gpuplan-scheduler:local"}
-	if *seed%2 == 1 {
-		scheduler["reserve_after"] = "1s" // gangs of others that wait have capacity reserved
+	if reserves() {
+		scheduler["reserve_after"] = "1s"
 	}
 	c["resource"] = map[string]any{
 		"gpuplan_scheduler":  map[string]any{"this": scheduler},
@@ -84,11 +84,17 @@ func install(t *testing.T, platform *localtest.Platform) {
 	require.Empty(t, w.apply(t).errors())
 }
 
+// reserves reports whether gangs of others that wait have capacity reserved.
+func reserves() bool { return *seed%2 == 1 }
+
 func prepare(t *testing.T, client *kube.Client) {
 	t.Helper()
 	_, err := client.Typed.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: otherNamespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	for name, value := range map[string]int32{lowPriority: -10, highPriority: 1000} {
+	for name, value := range priorities {
+		if name == "" {
+			continue
+		}
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
 		localtest.CreatePriorityClass(t, client.Typed, class)
 	}
@@ -139,6 +145,9 @@ func (w *world) run(t *testing.T) {
 // end destroys the world's resources, which no check of a plan may hinder.
 func (w *world) end(t *testing.T) {
 	w.live.clear(t)
+	if t.Failed() { // what is written may not be valid
+		w.write(t, configuration{}.render())
+	}
 	require.Empty(t, w.destroy(t).errors(), "destroy")
 	w.await(t, "everything is gone", func() bool { return len(w.nodes(t)) == 0 && len(w.pods(t)) == 0 })
 }
@@ -155,8 +164,14 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 	}
 	for {
 		w.write(t, next.render())
-		before := w.pods(t)
-		plan := w.plan(t, next.replacing(replaced)...)
+		s := w.look(t, current, next)
+		if len(next.replacing(replaced)) > 0 {
+			s.replaced = replaced.id
+		}
+		before := s.pods
+		s.plan = w.plan(t, next.replacing(replaced)...)
+		plan := s.plan
+		w.requireDue(t, round, s)
 		if refused := plan.errors(); len(refused) > 0 {
 			w.refused++
 			w.note("%d: refused, -replace=%s:\n%s", round, replaced.address, refused)
@@ -164,7 +179,7 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 				replaced = instance{}
 				continue
 			}
-			next = w.reject(t, current, next, refused)
+			next = s.without(refused[0])
 			continue
 		}
 		w.note("%d: planned, -replace=%s:\n%s", round, replaced.address, plan.diagnostics)
@@ -185,7 +200,7 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 			}
 			current = next
 			for _, i := range w.failing(t, next, failed) {
-				require.True(t, changed || plan.announce(i), "round %d: the apply of a plan fails for %s: %s", round, i.id, failed)
+				require.True(t, changed || s.excuse(i, plan.diagnostics) == start, "round %d: the apply of a plan fails for %s: %s", round, i.id, failed)
 				w.announced++
 				next = next.without(i.key)
 			}
@@ -196,7 +211,7 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 		if changed { // before an apply, nobody can know better than the plan
 			said = append(said, applied...)
 		}
-		w.requireKept(t, round, next, plan, said)
+		w.requireKept(t, round, s, said)
 		if changed || slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool { return strings.Contains(d.Detail, "the apply names them") }) {
 			plan.diagnostics = append(plan.diagnostics, applied...)
 		}
@@ -234,25 +249,23 @@ func (w *world) target(t *testing.T, round int, current, next configuration, i i
 	t.Helper()
 	part := current.having(next, i.key)
 	w.write(t, next.render())
-	before := w.pods(t)
-	plan := w.plan(t, "-target=gpuplan_training_job."+i.key)
+	s := w.look(t, current, part)
+	s.part = true
+	s.plan = w.plan(t, "-target=gpuplan_training_job."+i.key)
+	plan := s.plan
 	w.note("%d: planned, -target=%s:\n%s", round, i.key, plan.diagnostics)
-	if refused := plan.errors(); len(refused) > 0 {
-		for _, d := range refused {
-			if job, found := part.about(d); found {
-				w.requireNoRoom(t, job, d, part, w.leaving(current, part))
-			}
-		}
+	w.requireDue(t, round, s)
+	if len(plan.errors()) > 0 {
 		return current
 	}
 	applied := w.apply(t)
 	w.note("%d: applied:\n%s", round, applied)
 	w.settle(t)
-	w.requireNobodyElseEvicted(t, round, next, plan, before)
+	w.requireNobodyElseEvicted(t, round, next, plan, s.pods)
 	if len(applied.errors()) > 0 {
 		return current
 	}
-	w.requireKept(t, round, next, plan, plan.diagnostics)
+	w.requireKept(t, round, s, plan.diagnostics)
 	return part
 }
 
@@ -271,69 +284,32 @@ func (all diagnostics) keepNodes(current, next configuration) (kept configuratio
 	return next, false
 }
 
-// keepQuota takes back that the maximum of a leaf is lowered when that is refused, since what stays uses more.
-func (w *world) keepQuota(t *testing.T, current, next configuration, all diagnostics) (kept configuration, refused bool) {
+// requireDue checks that what a plan says is right.
+func (w *world) requireDue(t *testing.T, round int, s *scene) {
 	t.Helper()
-	if !slices.ContainsFunc(all, func(d diagnostic) bool { return d.Summary == "Quota is in use" }) {
-		return next, false
+	for _, d := range s.plan.errors() {
+		r, known := rules()[d.kind()]
+		require.True(t, known, "round %d: no plan of this configuration may be refused so: %s", round, d)
+		require.True(t, r.due(s, d), "round %d: the plan is refused without need: %s", round, d)
 	}
-	for i, l := range next.leaves {
-		at := slices.IndexFunc(current.leaves, func(old leaf) bool { return old.name == l.name && old.max > l.max })
-		if at < 0 {
-			continue
-		}
-		pods := w.running(t)
-		if max(l.used(contract.ResourceTopologyGPU, pods), l.used(contract.ResourceDefaultGPU, pods)) > l.max {
-			next = next.clone()
-			next.leaves[i].max = current.leaves[at].max
-			return next, true
-		}
-	}
-	require.Fail(t, "the quota is in no use", "%s", all)
-	return next, false
 }
 
-// reject checks that what the plan refuses does not fit, and takes it back.
-func (w *world) reject(t *testing.T, current, next configuration, refused diagnostics) configuration {
-	t.Helper()
-	if next, ok := refused.keepNodes(current, next); ok {
-		return next
+// without is the next configuration without what a plan refuses.
+func (s *scene) without(d diagnostic) configuration {
+	if back := rules()[d.kind()].back; back != nil {
+		return back(s, d)
 	}
-	if next, ok := w.keepQuota(t, current, next, refused); ok {
-		return next
-	}
-	leaving := w.leaving(current, next) // Terraform says too late that it replaces one by -replace
-	for _, d := range refused {
-		job, found := next.about(d)
-		if !found {
-			continue
-		}
-		w.requireNoRoom(t, job, d, next, leaving)
-		return next.without(job.key)
-	}
-	require.NotEmpty(t, next.jobs, "refused without a reason to be seen: %s", refused)
-	return next.without(next.jobs[len(next.jobs)-1].key)
-}
-
-// requireNoRoom checks that a job that a plan refuses does not fit when the pods have left for which
-// leaving is true.
-func (w *world) requireNoRoom(t *testing.T, job instance, d diagnostic, c configuration, leaving func(corev1.Pod) bool) {
-	t.Helper()
-	if strings.HasSuffix(d.Summary, "ang does not fit") && job.after == "" {
-		require.False(t, w.fits(t, job, c, leaving), "%s is refused, but fits: %s", job.id, d)
-	}
-	if strings.HasSuffix(d.Summary, "angs that wait come first") {
-		waiting := w.waiting(t, d)
-		require.NotEmpty(t, waiting, "%s is refused for nobody: %s", job.id, d)
-		require.False(t, w.fits(t, job, c, leaving, waiting...), "%s is refused, but fits beside those that wait: %s", job.id, d)
-	}
+	i, _ := s.next.about(d)
+	return s.next.without(i.key)
 }
 
 // about is the job of which a diagnostic speaks: the one that it names, which may stand at
 // another's address.
 func (c configuration) about(d diagnostic) (i instance, found bool) {
 	all := c.instances()
-	at := slices.IndexFunc(all, func(i instance) bool { return strings.Contains(d.Detail, "Job "+i.id+" ") })
+	at := slices.IndexFunc(all, func(i instance) bool {
+		return strings.HasPrefix(d.Summary, "Job "+i.id+": ") || strings.Contains(d.Detail, "Job "+i.id+" ")
+	})
 	if at < 0 {
 		at = slices.IndexFunc(all, func(i instance) bool { return i.address == d.Address })
 	}
@@ -355,36 +331,22 @@ func (w *world) failing(t *testing.T, c configuration, failed diagnostics) (jobs
 	return jobs
 }
 
-// leaving tells which pods are gone once the next configuration is there.
-func (w *world) leaving(current, next configuration) func(corev1.Pod) bool {
-	stays := map[string]job{}
-	for _, i := range next.instances() {
-		stays[i.id] = i.job
-	}
-	gone := map[string]bool{}
-	for _, i := range current.instances() {
-		j, kept := stays[i.id]
-		gone[i.id] = !kept || j.key != i.key || j.suspended || j.image != i.image || j.workers != i.workers
-	}
-	return func(p corev1.Pod) bool { return gone[p.Namespace+"/"+p.Labels[contract.JobNameLabel]] }
-}
-
 // requireKept compares what the plan said of each job that it starts with what the
 // scheduler has done. Of the jobs in said something else was said in time.
-func (w *world) requireKept(t *testing.T, round int, c configuration, plan planned, said diagnostics) {
+func (w *world) requireKept(t *testing.T, round int, s *scene, said diagnostics) {
 	t.Helper()
-	for _, i := range c.instances() {
-		change := plan.changes[i.address]
-		if !change.does("create") || i.suspended {
+	for _, i := range s.starting() {
+		if !s.plan.changes[i.address].does("create") {
 			continue
 		}
-		if said.announce(i) {
+		if s.excuse(i, said) != nothing {
 			w.announced++
 			continue
 		}
-		promise, made := promiseOf(t, change)
+		promise, made, err := promiseOf(s.plan.changes[i.address])
+		require.NoError(t, err)
 		if !made { // where is left open, whether is not
-			w.await(t, fmt.Sprintf("round %d: %s runs", round, i.id), func() bool { return len(w.placementOf(t, i)) >= len(i.needs()) })
+			w.await(t, fmt.Sprintf("round %d: %s runs", round, i.id), func() bool { return len(w.placementOf(t, i)) >= len(s.gang(i, false).needs) })
 			w.kept++
 			continue
 		}
@@ -464,8 +426,8 @@ func (w *world) requireNobodyElseEvicted(t *testing.T, round int, c configuratio
 		nodes[n.Name] = true
 	}
 	for _, p := range before {
-		gang := p.Namespace + "/" + gangOf(p)
-		if !nodes[p.Spec.NodeName] || now[string(p.UID)] || changed[gang] || slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool { return d.names(gang) }) {
+		gang := idOf(p)
+		if !nodes[p.Spec.NodeName] || now[string(p.UID)] || changed[gang] || plan.excuseEviction(gang) {
 			continue
 		}
 		require.Failf(t, "evicted without a word", "round %d: %s/%s: %s", round, p.Namespace, p.Name, w.said(t, p))
@@ -493,3 +455,6 @@ func gangOf(p corev1.Pod) string {
 	}
 	return p.Name
 }
+
+// idOf is "namespace/name" of a pod's gang, which is that of its job.
+func idOf(p corev1.Pod) string { return p.Namespace + "/" + gangOf(p) }

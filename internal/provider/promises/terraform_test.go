@@ -63,22 +63,6 @@ func (d diagnostic) names(object string) bool {
 		func(word string) bool { return strings.TrimSuffix(word, ".") == object })
 }
 
-// announcements are the summaries of what says that a job may not run at once where it is
-// planned; the first letter may follow the name of a job.
-var announcements = []string{
-	"ang does not fit", "angs that wait come first", "launcher may run where a job is planned", "job may be placed where another is planned", "obs fit alone, but not together",
-	"wo jobs are planned on the same ", "running job would lose its nodes", "unning jobs would be evicted", "ob exceeds its quota",
-	"ob starts when others have left", "ob waits for its quota", "ob was not started", "ob will not start where it ", "ob will wait",
-	"lacement is not checked", "ot all members have quota", "lanned placement is not confirmed",
-}
-
-// announces reports whether the diagnostic says that a job, by address and "namespace/name",
-// may not run at once where it is planned.
-func (d diagnostic) announces(address, job string) bool {
-	return (d.Address == address || d.names(job)) &&
-		slices.ContainsFunc(announcements, func(text string) bool { return strings.Contains(d.Summary, text) })
-}
-
 // replaces reports whether the diagnostic would be a warning without -replace.
 func (d diagnostic) replaces() bool { return strings.Contains(d.Detail, "replaced by -replace") }
 
@@ -86,11 +70,6 @@ type diagnostics []diagnostic
 
 func (all diagnostics) errors() diagnostics {
 	return slices.DeleteFunc(slices.Clone(all), func(d diagnostic) bool { return d.Severity != "error" })
-}
-
-// announce reports whether one of these announces the job.
-func (all diagnostics) announce(i instance) bool {
-	return slices.ContainsFunc(all, func(d diagnostic) bool { return d.announces(i.address, i.id) })
 }
 
 // warnsOf reports whether one of these has a summary.
@@ -143,11 +122,16 @@ type change struct {
 	Before, After map[string]any
 }
 
+// starts reports whether a change of a job starts it, which is so, too, of one that is resumed.
+func (c change) starts(i instance) bool {
+	return !i.suspended && (c.does("create") || c.does("update") && c.Before["suspend"] == true)
+}
+
 // does reports whether a change contains an action, "create" for instance.
 func (c change) does(action string) bool { return slices.Contains(c.Actions, action) }
 
-// plan plans the configuration, with options, into the file that apply takes; changes is nil when
-// the plan is refused.
+// plan plans the configuration, with options, into the file that apply takes. Of a plan that is
+// refused changes has what Terraform came to.
 func (w workspace) plan(t *testing.T, options ...string) planned {
 	t.Helper()
 	return w.planInto(t, "plan", options...)
@@ -155,10 +139,9 @@ func (w workspace) plan(t *testing.T, options ...string) planned {
 
 func (w workspace) planInto(t *testing.T, name string, options ...string) (p planned) {
 	t.Helper()
-	p.diagnostics, _ = w.terraform(t, append([]string{"plan", "-json", "-out=" + name}, options...)...)
-	if len(p.errors()) > 0 {
-		return p
-	}
+	var code int
+	p.diagnostics, code = w.terraform(t, append([]string{"plan", "-json", "-out=" + name}, options...)...)
+	require.Equal(t, len(p.errors()) > 0, code != 0, "plan ends with %d: %s", code, p.diagnostics)
 	output, err := w.Command("show", "-json", name).Output()
 	require.NoError(t, err)
 	var file struct {
@@ -178,7 +161,8 @@ func (w workspace) planInto(t *testing.T, name string, options ...string) (p pla
 // apply carries out the plan in the file.
 func (w workspace) apply(t *testing.T) diagnostics {
 	t.Helper()
-	all, _ := w.terraform(t, "apply", "-json", "plan")
+	all, code := w.terraform(t, "apply", "-json", "plan")
+	require.Equal(t, len(all.errors()) > 0, code != 0, "apply ends with %d: %s", code, all)
 	return all
 }
 

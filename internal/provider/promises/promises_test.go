@@ -339,9 +339,6 @@ func (w *world) failing(t *testing.T, c configuration, failed diagnostics) (jobs
 func (w *world) requireKept(t *testing.T, round int, s *scene, said diagnostics) {
 	t.Helper()
 	for _, i := range s.starting() {
-		if !s.plan.changes[i.address].does("create") {
-			continue
-		}
 		excuse := s.excuse(i, said)
 		if excuse == start {
 			w.announced++

@@ -13,7 +13,9 @@ type configuration struct {
 	pools []pool
 	// leaves are the leaves of the quota tree by name; without any there is no tree.
 	leaves []leaf
-	jobs   []job
+	// above is the node of the tree above all leaves, without a name where they are at the top.
+	above leaf
+	jobs  []job
 }
 
 type pool struct {
@@ -30,7 +32,8 @@ type leaf struct {
 	namespace string // governed as a whole, "" for none
 }
 
-// job is a training job; with each it is one resource with for_each over these keys.
+// job is a training job; with each it is one resource with for_each over these keys. Without pools
+// it may run anywhere.
 type job struct {
 	key, name, namespace, framework, mode string
 	each                                  []string
@@ -40,7 +43,12 @@ type job struct {
 	pools                                 []string
 	leaf                                  string
 	leafByReference                       bool
-	after                                 string // key of the job that is placed before it
+	after, afterEach                      string // key of the job that is placed before it, and which of its objects
+	literal                               bool   // names that one by its ID, which says nothing of its place
+	lateCPU                               int    // of what starts once its members run
+	bare                                  bool   // its first role asks for no GPUs, and starts late
+	port                                  int    // 0 for the usual one
+	immediate, lenient                    bool   // refused rather than waiting; warned rather than refused
 	priority                              string
 	selector                              map[string]string
 	tolerates, hostNetwork, suspended     bool
@@ -64,6 +72,17 @@ func (j job) instances() []instance {
 		all = append(all, instance{j, fmt.Sprintf("gpuplan_training_job.%s[%q]", j.key, key), j.namespace + "/" + j.name + "-" + key})
 	}
 	return all
+}
+
+// afterAddress is the address of the object that is placed before the job, "" for none.
+func (j job) afterAddress() string {
+	switch {
+	case j.after == "" || j.literal:
+		return ""
+	case j.afterEach != "":
+		return fmt.Sprintf("gpuplan_training_job.%s[%q]", j.after, j.afterEach)
+	}
+	return "gpuplan_training_job." + j.after
 }
 
 func (c configuration) instances() []instance {
@@ -116,7 +135,9 @@ func (c configuration) render() map[string]any {
 		}
 		pools[p.name] = attributes
 	}
-	resources["gpuplan_node_pool"] = pools
+	if len(pools) > 0 {
+		resources["gpuplan_node_pool"] = pools
+	}
 	if len(c.leaves) > 0 {
 		resources["gpuplan_quota_tree"] = map[string]any{"tree": c.tree()}
 	}
@@ -144,7 +165,14 @@ func (c configuration) tree() map[string]any {
 		if l.namespace != "" {
 			quota["namespaces"] = []string{l.namespace}
 		}
+		if c.above.name != "" {
+			quotas[c.above.name+"/"+l.name] = quota
+			continue
+		}
 		quotas[l.name], total = quota, total+l.max
+	}
+	if c.above.name != "" {
+		quotas[c.above.name], total = map[string]any{"min": amounts(c.above.min), "max": amounts(c.above.max)}, c.above.max
 	}
 	return map[string]any{"total": amounts(total), "quotas": quotas}
 }
@@ -165,15 +193,27 @@ func (c configuration) renderJob(j job) map[string]any {
 	workers := maps.Clone(member)
 	workers["replicas"] = j.workers
 	roles := map[string]any{"worker": workers}
-	if j.framework == "pytorch" {
+	late := map[string]any{}
+	if j.lateCPU > 0 {
+		late["cpu"] = fmt.Sprint(j.lateCPU)
+	}
+	switch {
+	case j.framework == "mpi":
+		roles["launcher"] = late
+	case j.framework == "jobset" && j.bare:
+		roles["driver"] = late
+	case j.framework == "pytorch" && j.bare:
+		roles["master"] = late
+	case j.framework == "pytorch":
 		roles["master"] = member
-	} else {
-		roles["launcher"] = map[string]any{}
 	}
 	attributes := map[string]any{
 		"name": j.name, "namespace": j.namespace, "framework": j.framework, "mode": j.mode, "roles": roles,
 		"image": fmt.Sprintf("train:%d", j.image), "command": []string{"train"}, "wait_for": "none",
-		"gang": map[string]any{}, "pools": c.capacities(j.pools),
+		"gang": map[string]any{},
+	}
+	if len(j.pools) > 0 {
+		attributes["pools"] = c.capacities(j.pools)
 	}
 	if len(j.each) > 0 {
 		attributes["for_each"] = "${toset([\"" + strings.Join(j.each, `","`) + "\"])}"
@@ -188,8 +228,20 @@ func (c configuration) renderJob(j job) map[string]any {
 			attributes["quota"] = fmt.Sprintf("${gpuplan_quota_tree.tree.leaves[%q]}", j.leaf)
 		}
 	}
-	if j.after != "" {
-		attributes["after"] = []string{fmt.Sprintf("${gpuplan_training_job.%s.%s}", j.after, afterAttribute)}
+	if address := j.afterAddress(); address != "" {
+		attributes["after"] = []string{fmt.Sprintf("${%s.%s}", address, afterAttribute)}
+	}
+	if j.literal {
+		attributes["after"] = []string{"default/" + j.after}
+	}
+	if j.port > 0 {
+		attributes["port"] = j.port
+	}
+	if j.immediate {
+		attributes["require_immediate"] = true
+	}
+	if j.lenient {
+		attributes["placement_check"] = "warn"
 	}
 	if j.priority != "" {
 		attributes["priority_class"] = j.priority
@@ -266,11 +318,26 @@ func (g *generator) first() configuration {
 			}
 			c.leaves = append(c.leaves, l)
 		}
+		if g.chance(40) {
+			c.above = g.node(c.leaves)
+		}
 	}
 	for range g.arrivals() {
 		c.jobs = append(c.jobs, g.job(c))
 	}
 	return c
+}
+
+// node is one of the quota tree above some leaves, which may leave them less than they may use by themselves.
+func (g *generator) node(leaves []leaf) leaf {
+	up := leaf{name: g.id + "-up"}
+	for _, l := range leaves {
+		up.min, up.max = up.min+l.min, up.max+l.max
+	}
+	for _, l := range leaves {
+		up.max = max(up.max-g.IntN(4), up.min, l.max)
+	}
+	return up
 }
 
 // size is that of a new pool.
@@ -295,7 +362,7 @@ func (g *generator) job(c configuration) job {
 	p := pick(g, c.pools...)
 	j := job{
 		key: fmt.Sprintf("j%d", g.jobs), name: fmt.Sprintf("%s-j%d", g.id, g.jobs), namespace: "default",
-		framework: pick(g, "pytorch", "mpi"), mode: p.mode, workers: 1 + g.IntN(3), gpus: pick(g, 1, 1, 1, 2, 2, 4),
+		framework: pick(g, "pytorch", "pytorch", "mpi", "mpi", "jobset", "batch"), mode: p.mode, workers: 1 + g.IntN(3), gpus: pick(g, 1, 1, 1, 2, 2, 4),
 		pools: []string{p.name}, image: 1,
 	}
 	if p.mode == "core_mem" {
@@ -310,7 +377,14 @@ func (g *generator) job(c configuration) job {
 	if g.chance(20) {
 		j.cpu = 1 + g.IntN(6)
 	}
-	if g.chance(20) && j.members() > 1 {
+	j.bare = g.chance(15) && (j.framework == "pytorch" || j.framework == "jobset")
+	if j.bare || j.framework == "mpi" && g.chance(30) {
+		j.lateCPU = pick(g, 1, 4, 16)
+	}
+	if g.chance(5) {
+		j.pools = nil
+	}
+	if g.chance(20) && j.members() > 1 && j.framework != "jobset" && j.framework != "batch" {
 		j.minimum = 1 + g.IntN(j.members()-1)
 	}
 	if len(c.leaves) > 0 && g.chance(70) {
@@ -324,17 +398,23 @@ func (g *generator) job(c configuration) job {
 		j.selector = pick(g, map[string]string{labelKey: "kubectl"}, map[string]string{labelKey: ofPool}, map[string]string{zoneKey: "a"})
 	}
 	j.priority = pick(g, "", "", "", lowPriority, highPriority)
-	j.tolerates, j.hostNetwork, j.consents = g.chance(25), g.chance(10) && j.framework == "pytorch" && j.workers == 1, g.chance(30)
+	j.tolerates, j.hostNetwork, j.consents = g.chance(25), g.chance(20) && j.framework == "pytorch" && !j.bare, g.chance(30)
+	if j.hostNetwork {
+		j.port = pick(g, 0, 0, otherPort)
+	}
+	j.immediate, j.lenient = g.chance(10), g.chance(8)
 	ordered := 40
 	if g.roomy {
 		ordered = 85
 	}
 	if previous := len(c.jobs); previous > 0 && g.chance(ordered) {
-		if before := c.jobs[previous-1]; len(before.each) == 0 {
-			j.after = before.key
+		before := c.jobs[previous-1]
+		if j.after = before.key; len(before.each) > 0 {
+			j.afterEach = pick(g, before.each...)
 		}
+		j.literal = g.chance(3)
 	}
-	if j.after == "" && g.chance(12) {
+	if g.chance(10) {
 		j.each = []string{"x", "y"}
 	}
 	return j
@@ -342,7 +422,7 @@ func (g *generator) job(c configuration) job {
 
 // members are those of the gang.
 func (j job) members() int {
-	if j.framework == "pytorch" {
+	if j.framework == "pytorch" && !j.bare {
 		return j.workers + 1
 	}
 	return j.workers
@@ -387,6 +467,9 @@ func (g *generator) next(c configuration) configuration {
 	for i := range c.leaves {
 		if g.chance(15) {
 			c.leaves[i].max = c.leaves[i].min + 1 + g.IntN(8)
+			if c.above.name != "" {
+				c.leaves[i].max = min(c.leaves[i].max, c.above.max)
+			}
 		}
 	}
 	for range g.arrivals() {
@@ -421,7 +504,9 @@ func (c configuration) having(next configuration, key string) configuration {
 		if j.leafByReference {
 			c.leaves = next.leaves
 		}
-		key = j.after
+		if key = j.after; j.literal {
+			key = ""
+		}
 	}
 	return c
 }
@@ -431,9 +516,9 @@ func (c configuration) ordered() configuration {
 	known := map[string]bool{}
 	for i := range c.jobs {
 		if !known[c.jobs[i].after] {
-			c.jobs[i].after = ""
+			c.jobs[i].after, c.jobs[i].afterEach, c.jobs[i].literal = "", "", false
 		}
-		known[c.jobs[i].key] = len(c.jobs[i].each) == 0
+		known[c.jobs[i].key] = true
 	}
 	return c
 }

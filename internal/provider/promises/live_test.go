@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -33,6 +34,7 @@ const (
 	lowPriority    = "promises-low"
 	highPriority   = "promises-high"
 	foreignLabel   = "example.com/foreign"
+	otherPort      = 24000
 )
 
 // priorities are those of the classes that jobs and pods may have.
@@ -102,10 +104,9 @@ func (l *live) change(t *testing.T, g *generator, c configuration) string {
 		return "no nodes to change"
 	}
 	node := nodes[g.IntN(len(nodes))]
-	switch g.IntN(9) {
+	switch g.IntN(12) {
 	case 0:
-		l.patchNode(t, node.Name, fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"value":"kubectl","effect":%q}]}}`, taintKey, pick(g, "NoSchedule", "NoSchedule", "PreferNoSchedule")))
-		return "taint " + node.Name
+		return l.taint(t, node.Name, pick(g, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute))
 	case 1:
 		l.patchNode(t, node.Name, fmt.Sprintf(`{"metadata":{"labels":{%q:"kubectl"}}}`, labelKey))
 		return "label " + node.Name
@@ -117,6 +118,12 @@ func (l *live) change(t *testing.T, g *generator, c configuration) string {
 		return fmt.Sprintf("cordon %s: %t", node.Name, !node.Spec.Unschedulable)
 	case 4:
 		return l.breakGPU(t, g, node.Name)
+	case 8:
+		return l.healGPUs(t, node.Name)
+	case 9:
+		return l.squat(t, g, node)
+	case 10:
+		return l.takePort(t, g, node)
 	case 5:
 		return l.fill(t, g, node)
 	case 6:
@@ -136,22 +143,109 @@ func (l *live) patchNode(t *testing.T, name, patch string) {
 	require.NoError(t, err)
 }
 
-// breakGPU makes a GPU of a node unhealthy, and waits until the node agent has said so.
-func (l *live) breakGPU(t *testing.T, g *generator, node string) string {
+// taint taints a node, and waits until those have gone that it evicts.
+func (l *live) taint(t *testing.T, node string, effect corev1.TaintEffect) string {
+	t.Helper()
+	taint := corev1.Taint{Key: taintKey, Value: "kubectl", Effect: effect}
+	var evicted []string
+	for _, p := range l.pods(t) {
+		if tolerated := slices.ContainsFunc(p.Spec.Tolerations, func(of corev1.Toleration) bool { return of.ToleratesTaint(klog.Background(), &taint, false) }); p.Spec.NodeName == node && !tolerated {
+			evicted = append(evicted, string(p.UID))
+		}
+	}
+	l.patchNode(t, node, fmt.Sprintf(`{"spec":{"taints":[{"key":%q,"value":%q,"effect":%q}]}}`, taint.Key, taint.Value, taint.Effect))
+	if effect == corev1.TaintEffectNoExecute {
+		l.await(t, "the pods that a taint evicts have gone", func() bool {
+			return !slices.ContainsFunc(l.pods(t), func(p corev1.Pod) bool { return slices.Contains(evicted, string(p.UID)) })
+		})
+		l.settle(t)
+	}
+	return fmt.Sprintf("taint %s: %s", node, effect)
+}
+
+// machine changes the hardware of a node.
+func (l *live) machine(t *testing.T, node string, change func(*gpu.Machine)) {
 	t.Helper()
 	file := filepath.Join(l.platform.Dir, "hardware", node+".json")
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	machine, err := gpu.ParseMachine(data)
 	require.NoError(t, err)
-	broken := g.IntN(len(machine.GPUs))
-	machine.GPUs[broken].Unhealthy = "XID 79"
+	change(&machine)
 	data, err = json.Marshal(machine)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file+".new", data, 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
+}
+
+// breakGPU makes a GPU of a node unhealthy, and waits until the node agent has said so.
+func (l *live) breakGPU(t *testing.T, g *generator, node string) string {
+	t.Helper()
+	var broken int
+	l.machine(t, node, func(machine *gpu.Machine) {
+		broken = g.IntN(len(machine.GPUs))
+		machine.GPUs[broken].Unhealthy = "XID 79"
+	})
 	l.await(t, "the sick GPU of "+node, func() bool { return l.sick(t)[node][broken] })
 	return fmt.Sprintf("break GPU %d of %s", broken, node)
+}
+
+// healGPUs makes all GPUs of a node healthy, and waits until the node agent has said so.
+func (l *live) healGPUs(t *testing.T, node string) string {
+	t.Helper()
+	l.machine(t, node, func(machine *gpu.Machine) {
+		for i := range machine.GPUs {
+			machine.GPUs[i].Unhealthy = ""
+		}
+	})
+	l.await(t, "the healthy GPUs of "+node, func() bool { return len(l.sick(t)[node]) == 0 })
+	l.settle(t)
+	return "heal the GPUs of " + node
+}
+
+// squat binds a pod to a node that takes GPUs of which nobody has a record, as another scheduler might.
+func (l *live) squat(t *testing.T, g *generator, node corev1.Node) string {
+	t.Helper()
+	name := corev1.ResourceName(contract.ResourceTopologyGPU)
+	if offered := node.Status.Allocatable[contract.ResourceDefaultGPU]; !offered.IsZero() {
+		name = contract.ResourceDefaultGPU
+	}
+	offered := node.Status.Allocatable[name]
+	left := offered.Value() - int64(len(l.sick(t)[node.Name]))
+	for _, p := range l.pods(t) {
+		if p.Spec.NodeName == node.Name {
+			asked := p.Spec.Containers[0].Resources.Requests[name]
+			left -= asked.Value()
+		}
+	}
+	if left < 1 {
+		return "no GPU to squat on " + node.Name
+	}
+	l.foreign++
+	gpus := 1 + g.IntN(int(min(left, 2)))
+	pod := l.foreignPod(fmt.Sprintf("squat-%d", l.foreign), corev1.ResourceList{name: *resource.NewQuantity(int64(gpus), resource.DecimalSI)})
+	pod.Namespace, pod.Spec.NodeName = pick(g, namespaces()...), node.Name
+	pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	l.create(t, pod)
+	return fmt.Sprintf("squat on %d %s of %s", gpus, name, node.Name)
+}
+
+// takePort binds a pod to a node that has a port there which jobs want, too.
+func (l *live) takePort(t *testing.T, g *generator, node corev1.Node) string {
+	t.Helper()
+	port := int32(pick(g, contract.PyTorchPort, contract.PyTorchPort+1, otherPort))
+	for _, p := range l.pods(t) {
+		if p.Spec.NodeName == node.Name && slices.ContainsFunc(p.Spec.Containers[0].Ports, func(of corev1.ContainerPort) bool { return of.HostPort == port }) {
+			return fmt.Sprintf("port %d of %s is taken", port, node.Name)
+		}
+	}
+	l.foreign++
+	pod := l.foreignPod(fmt.Sprintf("port-%d", l.foreign), nil)
+	pod.Namespace, pod.Spec.NodeName = pick(g, namespaces()...), node.Name
+	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: port}}
+	pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	l.create(t, pod)
+	return fmt.Sprintf("take port %d of %s", port, node.Name)
 }
 
 // sick are the unhealthy GPUs of each node, by position.
@@ -219,13 +313,21 @@ func (l *live) foreignGang(t *testing.T, g *generator, c configuration) string {
 	l.foreign++
 	gang, size := fmt.Sprintf("foreign-%d", l.foreign), 1+g.IntN(2)
 	gpus, priority, charged := int64(1+g.IntN(2)), pick(g, "", lowPriority, highPriority), len(c.leaves) > 0 && g.chance(60)
-	gated := size > 1 && g.chance(25)
+	gated, namespace := size > 1 && g.chance(25), pick(g, "default", "default", otherNamespace)
+	port := pick(g, 0, 0, 0, contract.PyTorchPort, otherPort)
+	leaf := ""
+	if charged {
+		leaf = pick(g, c.leaves...).name
+	}
 	for i := range size {
 		pod := l.foreignPod(fmt.Sprintf("%s-%d", gang, i), corev1.ResourceList{corev1.ResourceName(name): *resource.NewQuantity(gpus, resource.DecimalSI)})
 		pod.Spec.SchedulerName, pod.Spec.PriorityClassName = contract.SchedulerName, priority
 		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = gang, fmt.Sprint(size)
-		if charged {
-			pod.Labels[contract.QuotaLabel] = c.leaves[0].name
+		if pod.Namespace = namespace; charged {
+			pod.Labels[contract.QuotaLabel] = leaf
+		}
+		if port > 0 {
+			pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: int32(port), HostPort: int32(port)}}
 		}
 		if gated && i > 0 {
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/hold"}}
@@ -233,7 +335,7 @@ func (l *live) foreignGang(t *testing.T, g *generator, c configuration) string {
 		l.create(t, pod)
 	}
 	l.settle(t)
-	return fmt.Sprintf("gang %s: %d × %d %s, priority %q, charged %t, gated %t", gang, size, gpus, name, priority, charged, gated)
+	return fmt.Sprintf("gang %s/%s: %d × %d %s, priority %q, quota %q, port %d, gated %t", namespace, gang, size, gpus, name, priority, leaf, port, gated)
 }
 
 // deleteJob deletes one of the configuration's jobs.
@@ -326,9 +428,9 @@ func (l *live) requested(t *testing.T, namespace string) int64 {
 func (l *live) clear(t *testing.T) {
 	t.Helper()
 	none := int64(0)
-	require.NoError(t, l.Typed.CoreV1().Pods("default").DeleteCollection(t.Context(),
-		metav1.DeleteOptions{GracePeriodSeconds: &none}, metav1.ListOptions{LabelSelector: foreignLabel}))
 	for _, namespace := range namespaces() {
+		require.NoError(t, l.Typed.CoreV1().Pods(namespace).DeleteCollection(t.Context(),
+			metav1.DeleteOptions{GracePeriodSeconds: &none}, metav1.ListOptions{LabelSelector: foreignLabel}))
 		l.request(t, namespace, 0)
 	}
 }

@@ -28,8 +28,9 @@ type scene struct {
 	plan planned
 	// reserves means that the scheduler keeps capacity for gangs that have waited for long.
 	reserves bool
-	// part means that the plan is about a part of the configuration.
+	// part means that the plan is about a part of the configuration, and rest are jobs that it may leave out.
 	part bool
+	rest []instance
 	// replaced is the ID of the job that -replace replaces, which Terraform says too late to count as one that leaves.
 	replaced string
 	nodes    []corev1.Node
@@ -171,10 +172,10 @@ func (s *scene) promise(i instance) (p promise, made bool) {
 
 // launcher is what starts once the members of a job run, wherever it finds room.
 func (s *scene) launcher(i instance) []gang {
-	if i.framework != "mpi" {
+	if i.framework != "mpi" && !i.bare {
 		return nil
 	}
-	return []gang{{needs: []need{{cpu: s.requested[i.namespace]}}, on: func(r room) bool { return i.accepts(r) }}}
+	return []gang{{needs: []need{{cpu: cmp.Or(int64(i.lateCPU)*1000, s.requested[i.namespace])}}, on: i.accepts}}
 }
 
 // pending are the gangs that wait of those that a diagnostic names.
@@ -203,8 +204,13 @@ func (s *scene) pending(d diagnostic) (gangs []gang) {
 func needOf(p corev1.Pod) need {
 	requests := p.Spec.Containers[0].Resources.Requests
 	asks := func(name corev1.ResourceName) int64 { q := requests[name]; return q.Value() }
+	port := int32(0)
+	for _, of := range p.Spec.Containers[0].Ports {
+		port = of.HostPort
+	}
 	return need{
-		cpu: requests.Cpu().MilliValue(), gpus: int(asks(contract.ResourceTopologyGPU) + asks(contract.ResourceDefaultGPU)),
+		port: port,
+		cpu:  requests.Cpu().MilliValue(), gpus: int(asks(contract.ResourceTopologyGPU) + asks(contract.ResourceDefaultGPU)),
 		memoryGiB: asks(contract.ResourceGPUMemory), corePercent: asks(contract.ResourceCorePercent),
 	}
 }
@@ -219,7 +225,7 @@ func (i instance) needs(requested int64) []need {
 	all := slices.Repeat([]need{n}, i.members())
 	if i.hostNetwork {
 		for k := range all {
-			all[k].port = int32(contract.PyTorchPort + min(k, 1))
+			all[k].port = int32(cmp.Or(i.port, contract.PyTorchPort) + min(k, 1))
 		}
 	}
 	return all
@@ -227,7 +233,7 @@ func (i instance) needs(requested int64) []need {
 
 // memberNames are the names of a job's members, in the order of their needs.
 func (i instance) memberNames() (names []string) {
-	if i.framework == "pytorch" {
+	if i.framework == "pytorch" && !i.bare {
 		names = append(names, "master-0")
 	}
 	for k := range i.workers {
@@ -236,8 +242,15 @@ func (i instance) memberNames() (names []string) {
 	return names
 }
 
-// mayUse reports whether the job's pools have the node, and the job may run there.
-func (i instance) mayUse(r room) bool { return slices.Contains(i.pools, r.pool.name) && i.accepts(r) }
+// mayUse reports whether the job's pools have the node, and the job may run there. Without pools it may use the nodes of its
+// mode that are there.
+func (i instance) mayUse(r room) bool {
+	given := slices.Contains(i.pools, r.pool.name)
+	if len(i.pools) == 0 {
+		given = r.node != nil && (r.pool.mode == i.mode || r.pool.mode == "core_mem" && i.mode == "shared")
+	}
+	return given && i.accepts(r)
+}
 
 // accepts reports whether a node may have the job, once the plan has repaired what the pool gives
 // to it, and has taken away what the pool gives no more.
@@ -291,17 +304,22 @@ func (c configuration) charge(i instance, members []need) charge {
 
 // within reports whether the quota tree has room for what is charged beside the pods.
 func (c configuration) within(pods []corev1.Pod, charges ...charge) bool {
-	for _, l := range c.leaves {
-		for _, resource := range []corev1.ResourceName{contract.ResourceTopologyGPU, contract.ResourceDefaultGPU} {
-			asked := 0
+	for _, resource := range []corev1.ResourceName{contract.ResourceTopologyGPU, contract.ResourceDefaultGPU} {
+		above, askedAbove := 0, 0
+		for _, l := range c.leaves {
+			asked, used := 0, l.used(resource, pods)
 			for _, of := range charges {
 				if of.leaf == l.name && of.resource == resource {
 					asked += of.gpus
 				}
 			}
-			if asked > 0 && l.used(resource, pods)+asked > l.max {
+			if asked > 0 && used+asked > l.max {
 				return false
 			}
+			above, askedAbove = above+used, askedAbove+asked
+		}
+		if askedAbove > 0 && c.above.name != "" && above+askedAbove > c.above.max {
+			return false
 		}
 	}
 	return true

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 )
 
@@ -90,7 +91,9 @@ func (l *live) placementOf(t *testing.T, i instance) map[string]placed {
 	}
 	all := map[string]placed{}
 	for _, p := range l.pods(t) {
-		if idOf(p) != i.id || p.Spec.NodeName == "" || p.Labels[contract.JobReplicaTypeLabel] == contract.ReplicaLauncher {
+		role, index := inventory.Replica(&p)
+		member := role + "-" + index
+		if idOf(p) != i.id || p.Spec.NodeName == "" || !slices.Contains(i.memberNames(), member) {
 			continue
 		}
 		record, _, err := contract.AllocationFrom(p.Annotations)
@@ -98,7 +101,6 @@ func (l *live) placementOf(t *testing.T, i instance) map[string]placed {
 		for _, share := range record.Shares {
 			record.GPUs = append(record.GPUs, share.GPU)
 		}
-		member := p.Labels[contract.JobReplicaTypeLabel] + "-" + p.Labels[contract.JobReplicaIndexLabel]
 		all[member] = placed{spot{p.Spec.NodeName, assignment.Ranges(positions(record.GPUs))}, pools[p.Spec.NodeName]}
 	}
 	return all

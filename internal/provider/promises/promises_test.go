@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -183,11 +184,14 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 			continue
 		}
 		w.note("%d: planned, -replace=%s:\n%s", round, replaced.address, plan.diagnostics)
+		require.False(t, slices.ContainsFunc(next.jobs, func(j job) bool { return j.literal }), "round %d: a job comes after an ID in quotes", round)
 		w.requireNamesToBeNames(t, round, next, plan, next.replacing(replaced)...)
 		replaced = instance{}
-		changed := len(current.pools) > 0 && w.chance(25)
+		changed := len(current.pools) > 0 && w.chance(50)
 		if changed {
-			w.note("%d: live, after the plan: %s", round, w.live.change(t, w.generator, current))
+			for range 1 + w.IntN(3) {
+				w.note("%d: live, after the plan: %s", round, w.live.change(t, w.generator, current))
+			}
 			before = w.pods(t)
 		}
 		applied := w.apply(t)
@@ -218,7 +222,7 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 		if changed || slices.ContainsFunc(plan.diagnostics, func(d diagnostic) bool { return strings.Contains(d.Detail, "the apply names them") }) {
 			plan.diagnostics = append(plan.diagnostics, applied...)
 		}
-		w.requireNobodyElseEvicted(t, round, next, plan, before)
+		w.requireNobodyElseEvicted(t, round, plan, before)
 		if again, same := w.unchanged(t); !same {
 			require.True(t, changed, "round %d: the second plan is not empty:\n%s", round, again)
 			w.note("%d: planned once more:\n%s", round, again)
@@ -253,7 +257,7 @@ func (w *world) target(t *testing.T, round int, current, next configuration, i i
 	part := current.having(next, i.key)
 	w.write(t, next.render())
 	s := w.look(t, current, part)
-	s.part = true
+	s.part, s.rest = true, next.instances()
 	s.plan = w.plan(t, "-target=gpuplan_training_job."+i.key)
 	plan := s.plan
 	w.note("%d: planned, -target=%s:\n%s", round, i.key, plan.diagnostics)
@@ -264,7 +268,7 @@ func (w *world) target(t *testing.T, round int, current, next configuration, i i
 	applied := w.apply(t)
 	w.note("%d: applied:\n%s", round, applied)
 	w.settle(t)
-	w.requireNobodyElseEvicted(t, round, next, plan, s.pods)
+	w.requireNobodyElseEvicted(t, round, plan, s.pods)
 	if len(applied.errors()) > 0 {
 		return current
 	}
@@ -444,7 +448,7 @@ func (w *world) requireNamesToBeNames(t *testing.T, round int, c configuration, 
 
 // requireNobodyElseEvicted checks that all pods that ran still do, unless their job
 // changed or the plan named them, or the apply where the plan said that it will.
-func (w *world) requireNobodyElseEvicted(t *testing.T, round int, c configuration, plan planned, before []corev1.Pod) {
+func (w *world) requireNobodyElseEvicted(t *testing.T, round int, plan planned, before []corev1.Pod) {
 	t.Helper()
 	changed := map[string]bool{}
 	for address, change := range plan.changes {
@@ -482,7 +486,7 @@ func (w *world) said(t *testing.T, p corev1.Pod) string {
 
 // gangOf is the name of a pod's gang.
 func gangOf(p corev1.Pod) string {
-	for _, label := range []string{contract.JobNameLabel, contract.LightGangLabel} {
+	for _, label := range []string{contract.JobNameLabel, contract.JobSetNameLabel, batchv1.JobNameLabel, contract.LightGangLabel} {
 		if name := p.Labels[label]; name != "" {
 			return name
 		}

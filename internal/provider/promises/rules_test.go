@@ -57,6 +57,7 @@ func rules() map[string]rule {
 		"jobs that wait may start on nodes that go":    {due: waitOnNodesThatGo},
 		"a running job would lose its nodes":           {due: losesNodes, back: keepNodes},
 		"running jobs would lose their nodes":          {due: losesNodes, back: keepNodes},
+		"order is left open":                           {due: namedInQuotes, back: withoutQuotes},
 		"quota is in use":                              {due: quotaIsUsed, back: keepQuota},
 	}
 }
@@ -93,8 +94,12 @@ func (d diagnostic) kind() string {
 	return summary
 }
 
-// excuse is what these excuse of the promise of a job; late ones count where an apply says them.
+// excuse is what these excuse of the promise of a job; late ones count where an apply says them. Of a job with placement_check =
+// "warn" Terraform shows nothing that turns out with the visit of one that -replace replaces: it leaves out warnings then.
 func (s *scene) excuse(i instance, said diagnostics) (most excuse) {
+	if i.lenient && s.replaced != "" {
+		return start
+	}
 	for _, d := range said {
 		r := rules()[d.kind()]
 		about, found := s.next.about(d)
@@ -120,14 +125,13 @@ func (s *scene) tree(d diagnostic) configuration {
 
 // before are the jobs that the plan starts and places before a job, the first of them first.
 func (s *scene) before(i instance) (all []instance) {
-	for key := i.after; key != ""; {
-		j := s.next.jobs[slices.IndexFunc(s.next.jobs, func(j job) bool { return j.key == key })]
-		for _, b := range j.instances() {
-			if s.starts(b) {
-				all = append(all, b)
-			}
+	jobs := s.next.instances()
+	for address := i.afterAddress(); address != ""; {
+		b := jobs[slices.IndexFunc(jobs, func(j instance) bool { return j.address == address })]
+		if s.starts(b) {
+			all = append(all, b)
 		}
-		key = j.after
+		address = b.afterAddress()
 	}
 	slices.Reverse(all)
 	return all
@@ -252,8 +256,11 @@ func (s *scene) together() bool {
 	first := map[string]int{}
 	follows := map[int]int{}
 	for _, i := range s.starting() {
-		first[i.key] = len(gangs)
-		if at, ordered := first[i.after]; ordered {
+		if len(i.pools) == 0 && slices.ContainsFunc(s.next.pools, func(p pool) bool { return p.size > s.count(p) }) {
+			return false // it may also come to nodes that are not there yet
+		}
+		first[i.address] = len(gangs)
+		if at, ordered := first[i.afterAddress()]; ordered {
 			follows[len(gangs)] = at
 		}
 		gangs = append(gangs, s.gang(i, false))
@@ -310,14 +317,16 @@ func unknownPools(s *scene, d diagnostic) bool {
 }
 
 // shrinks reports whether the plan takes nodes away from a pool.
-func (s *scene) shrinks(p pool) bool {
-	count := 0
+func (s *scene) shrinks(p pool) bool { return p.size < s.count(p) }
+
+// count is how many nodes of a pool there are.
+func (s *scene) count(p pool) (count int) {
 	for _, n := range s.nodes {
 		if n.Labels[contract.NodePoolNameLabel] == p.name {
 			count++
 		}
 	}
-	return p.size < count
+	return count
 }
 
 // named are the jobs of which a diagnostic speaks that the plan starts.
@@ -369,7 +378,8 @@ func displaced(s *scene, d diagnostic) bool {
 		}
 		return slices.ContainsFunc(named, func(other instance) bool {
 			planned, made := s.promise(other)
-			return by.id != other.id && made && s.reaches(by.mayUse, planned)
+			unknown := !made && len(s.plan.errors()) > 0 // of a plan that is refused, not all places are known
+			return by.id != other.id && (unknown || made && s.reaches(by.mayUse, planned))
 		})
 	})
 }
@@ -452,6 +462,24 @@ func quotaIsUsed(s *scene, _ diagnostic) bool {
 		}
 	}
 	return false
+}
+
+// namedInQuotes: after names a job by its ID, which orders nothing. That is seen in all of the configuration, whatever part is
+// planned.
+func namedInQuotes(s *scene, d diagnostic) bool {
+	resource, _, _ := strings.Cut(d.Address, "[")
+	return slices.ContainsFunc(append(s.next.instances(), s.rest...), func(i instance) bool { return i.literal && resource == "gpuplan_training_job."+i.key })
+}
+
+// withoutQuotes leaves out the jobs that name others so.
+func withoutQuotes(s *scene, _ diagnostic) configuration {
+	next := s.next
+	for _, j := range s.next.jobs {
+		if j.literal {
+			next = next.without(j.key)
+		}
+	}
+	return next
 }
 
 // keepQuota takes back that maxima are lowered.

@@ -5,13 +5,16 @@ import (
 	"strings"
 	"testing"
 
+	fwresource "github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
@@ -22,6 +25,9 @@ func serve(t *testing.T, cloud *acctest.Cloud) {
 	for _, k := range []struct{ group, version, kind, plural string }{
 		{contract.KubeflowGroup, contract.KubeflowVersion, contract.PyTorchJobKind, contract.PyTorchJobResource},
 		{contract.KubeflowGroup, contract.KubeflowVersion, contract.MPIJobKind, contract.MPIJobResource},
+		{contract.JobSetGroup, contract.JobSetVersion, contract.JobSetKind, contract.JobSetResource},
+		{contract.TrainerGroup, contract.TrainerVersion, contract.TrainJobKind, contract.TrainJobResource},
+		{contract.TrainerGroup, contract.TrainerVersion, contract.TrainingRuntimeKind, contract.TrainingRuntimeResource},
 		{contract.KarmadaPolicyGroup, "v1alpha1", contract.PropagationPolicyKind, contract.PropagationPolicyResource},
 	} {
 		crd := &unstructured.Unstructured{}
@@ -55,9 +61,36 @@ func TestImportPlansNothing(t *testing.T) {
   framework = "pytorch"
   image     = "train:1"
   roles     = { worker = { replicas = 2, gpus = 1 } }`
-	for name, test := range map[string]struct {
+	const all = `
+  image       = "train:1"
+  command     = ["sh", "-c", "train"]
+  env         = { A = "1" }
+  labels      = { team = "vision" }
+  annotations = { a = "b" }
+  volumes     = { data = { claim = "data", mount_path = "/data" } }`
+	of := func(framework, attributes string) string {
+		return job("  framework = \"" + framework + "\"\n" + attributes)
+	}
+	const two = `
+  image = "a"
+  roles = {
+    actor   = { replicas = 2, gpus = 1, command = ["act"] }
+    learner = { replicas = 1, gpus = 2, image = "b", memory = "1024Mi", env = { B = "2" } }
+  }`
+	tests := map[string]struct {
 		id, config string
 	}{
+		"add-on":               {"kube-scheduler", "resource \"gpuplan_addon\" \"x\" {\n  name = \"kube-scheduler\"\n  config = jsonencode({ enableReservation = true })\n}\n"},
+		"add-on, no settings":  {"ack-koordinator", "resource \"gpuplan_addon\" \"x\" {\n  name = \"ack-koordinator\"\n}\n"},
+		"scheduler's settings": {"kube-scheduler", "resource \"gpuplan_scheduler_config\" \"x\" {\n  enable_reservation = true\n  feature_gates = { A = false }\n  binpack_resource_weight = { cpu = 1 }\n  extra_config = jsonencode({ schedulerQPS = 60 })\n}\n"},
+		"eRDMA":                {"ack-erdma-controller", "resource \"gpuplan_erdma_controller\" \"x\" {\n  driver = \"ofed\"\n}\n"},
+		"nodes":                {"gpu-1", "resource \"gpuplan_node_gpu\" \"x\" {\n  name = \"hand\"\n  nodes = [\"gpu-1\"]\n  mode = \"topology\"\n}\n"},
+		"batch":                {"default/j", of("batch", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }\n  backoff_limit = 3\n  ttl_seconds_after_finished = 600")},
+		"batch, bare":          {"default/j", of("batch", "\n  image = \"a\"\n  roles = { worker = { replicas = 1, gpus = 1 } }")},
+		"JobSet":               {"default/j", of("jobset", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
+		"JobSet, roles":        {"default/j", of("jobset", two)},
+		"TrainJob":             {"default/j", of("trainjob", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
+		"TrainJob, roles":      {"default/j", of("trainjob", two+"\n  suspend = true")},
 		"pool": {"v100", strings.ReplaceAll(pool, `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "x"`)},
 		"pool with the rest": {"a10", `resource "gpuplan_node_pool" "x" {
   name                 = "a10"
@@ -118,8 +151,19 @@ func TestImportPlansNothing(t *testing.T) {
 		"job, RDMA, no more":    {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  placement_check = \"off\"\n  rdma_defaults = false\n  roles = { worker = { replicas = 2, gpus = 1, rdma = true } }")},
 		"MPI, own namespaces":   {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  host_ipc = false\n  host_network = false\n  host_pid = false\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
 		"job, host network":     {"default/j", job(workers + "\n  host_network = true\n  dns_policy = \"ClusterFirstWithHostNet\"\n  restart_policy = \"OnFailure\"\n  port = 23456\n  tolerations = [{ key = \"gpu\", operator = \"Exists\" }]\n  node_selector = {}")},
-	} {
+	}
+	imported := map[string]bool{}
+	for name, test := range tests {
+		imported[strings.Trim(strings.Fields(test.config)[1], `"`)] = true
 		t.Run(name, func(t *testing.T) { importPlansNothing(t, test.id, test.config) })
+	}
+	for _, create := range provider.New("test", provider.Command{})().Resources(t.Context()) {
+		r := create()
+		var meta fwresource.MetadataResponse
+		r.Metadata(t.Context(), fwresource.MetadataRequest{ProviderTypeName: "gpuplan"}, &meta)
+		if _, can := r.(fwresource.ResourceWithImportState); can {
+			assert.True(t, imported[meta.TypeName], "no import of %s is here", meta.TypeName)
+		}
 	}
 }
 
@@ -210,6 +254,10 @@ func importPlansNothing(t *testing.T, id string, configs ...string) {
 	cloud := acctest.StartCloud(t)
 	cloud.RunWorkloads(t)
 	serve(t, cloud)
+	node, err := acctest.Node(acsfake.Node{Name: "gpu-1", InstanceType: "ecs.gn6v-c10g1.20xlarge", Mode: "topology",
+		Labels: map[string]string{contract.InstanceTypeLabel: "ecs.gn6v-c10g1.20xlarge", contract.NodeModeLabel: "topology"}})
+	require.NoError(t, err)
+	cloud.API.Put(node)
 	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
 	var steps []resource.TestStep
 	for _, config := range configs {

@@ -93,7 +93,7 @@ func TestAddonThatIsThere(t *testing.T) {
 			{Config: one, PreConfig: func() {
 				s.set("kube-scheduler", `{"enableReservation":false,"podMaxBackoffSeconds":"","binpackPluginWeight":7}`)
 			}, Check: is(true, 7.0, nil)}, // drift
-			{ResourceName: address, ImportState: true, ImportStateId: "kube-scheduler", ImportStateVerify: true, ImportStateVerifyIgnore: []string{"config", "previous_config"}},
+			{Config: one, ResourceName: address, ImportState: true, ImportStateId: "kube-scheduler", ImportStateKind: resource.ImportBlockWithID},
 		},
 	})
 }

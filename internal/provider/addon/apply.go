@@ -82,6 +82,12 @@ func (r *addon[M, P]) set(ctx context.Context, client *acs.Client, was, m P) (ch
 	if err == nil {
 		known, err = parse(was.base().PreviousConfig.ValueString())
 	}
+	if was.base().imported() {
+		owned = config{}
+	}
+	if b.imported() {
+		wanted = config{} // it was read, and is others' still
+	}
 	var live acs.AddonInstance
 	if err == nil {
 		live, err = client.WaitAddon(ctx, clusterID, name, progress(ctx, name)) // another change may be under way

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework-jsontypes/jsontypes"
 )
 
 // config is the configuration of an add-on, or a part of it, as JSON has it: objects are
@@ -61,6 +63,14 @@ func text(c config) string {
 		panic("addon: " + err.Error()) // what was parsed can be written
 	}
 	return string(out)
+}
+
+// settingsText is the JSON object of settings, null for none.
+func settingsText(c config) jsontypes.Normalized {
+	if len(c) == 0 {
+		return jsontypes.NewNormalizedNull()
+	}
+	return jsontypes.NewNormalizedValue(text(c))
 }
 
 // section is the object at a key, nil for a setting.
@@ -147,6 +157,35 @@ func undo(old, wanted, before config) config {
 		}
 	}
 	return out
+}
+
+// without returns c without a setting.
+func without(c config, setting []string) config {
+	out := maps.Clone(c)
+	inner := section(c, setting[0])
+	if len(setting) > 1 && inner == nil {
+		return out
+	}
+	if len(setting) > 1 {
+		inner = without(inner, setting[1:])
+	}
+	if delete(out, setting[0]); len(setting) > 1 && len(inner) > 0 {
+		out[setting[0]] = inner
+	}
+	return out
+}
+
+// covers reports whether all settings have each of some, with its value.
+func covers(all, some jsontypes.Normalized) bool {
+	if all.IsUnknown() || some.IsUnknown() {
+		return false
+	}
+	have, err := parse(all.ValueString())
+	if err != nil {
+		return false
+	}
+	want, err := parse(some.ValueString())
+	return err == nil && same(only(have, want), want)
 }
 
 // merged returns a with all settings of b.

@@ -24,11 +24,12 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	if r.Session == nil {
 		return
 	}
-	var planned, stated M
+	var planned, stated, written M
 	plan, state := P(&planned), P(&stated)
 	exists, stays := !req.State.Raw.IsNull(), !req.Plan.Raw.IsNull()
 	if stays {
 		resp.Diagnostics.Append(req.Plan.Get(ctx, plan)...)
+		resp.Diagnostics.Append(req.Config.Get(ctx, &written)...)
 	}
 	if exists {
 		resp.Diagnostics.Append(req.State.Get(ctx, state)...)
@@ -43,6 +44,10 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		return
 	}
 	kept := exists && plan.name().Equal(state.name())
+	if plan.restate(&written); kept && state.base().imported() && covers(state.settings(), plan.settings()) {
+		plan.restate(&stated)
+	}
+	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if exists && !kept && state.base().uninstalls() {
 		r.Session.Ledger.RecordProgram(state.name().ValueString(), false)
 	}
@@ -56,10 +61,12 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		if !plan.settings().Equal(state.settings()) && !was.Installed.ValueBool() {
 			b.PreviousConfig = jsontypes.NewNormalizedUnknown()
 		}
-		if b.State = was.State; was.State.ValueString() != acs.AddonActive && !req.Plan.Raw.Equal(req.State.Raw) {
-			b.State = types.StringUnknown() // a change waits until it is
-		}
+		b.State = was.State
 		resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		if was.State.ValueString() != acs.AddonActive && !resp.Plan.Raw.Equal(req.State.Raw) {
+			b.State = types.StringUnknown() // a change waits until it is
+			resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
+		}
 		if r.Session.ClusterID != "" && was.cluster() != r.Session.ClusterID {
 			resp.Diagnostics.AddAttributeError(path.Root("id"), "Add-on is of another cluster", fmt.Sprintf(
 				"Add-on %s is one of cluster %s, and the provider is configured for cluster %s. Set %s back, use another provider configuration (alias), or give it up with `terraform state rm`.",
@@ -67,7 +74,7 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 			return
 		}
 	}
-	changes := !exists || !req.Plan.Raw.Equal(req.State.Raw)
+	changes := !exists || !resp.Plan.Raw.Equal(req.State.Raw)
 	was := P(new(M))
 	if kept {
 		was = state

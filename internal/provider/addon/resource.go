@@ -49,8 +49,11 @@ type model[M any] interface {
 	name() types.String
 	// settings is the JSON object of all settings that the resource owns, null for none.
 	settings() jsontypes.Normalized
-	// take takes over what the settings are that it owns.
+	// take takes over what the settings are that it owns, read all that the add-on has.
 	take(is config)
+	read(is config)
+	// restate takes the settings of another model.
+	restate(of *M)
 	// place is the attribute of a setting, and what the user calls it.
 	place(setting []string) (at path.Path, called string)
 }
@@ -139,6 +142,12 @@ func (r *addon[M, P]) look(ctx context.Context, _ tfsdk.State, of *M) (found boo
 		b.KeepOnDestroy, b.Installed = types.BoolValue(false), types.BoolValue(false)
 	}
 	b.Version, b.State = types.StringValue(live.Version), types.StringValue(live.State)
+	if b.imported() {
+		if is, err := parse(live.Config); err == nil {
+			m.read(given(is))
+		}
+		return true, nil, nil
+	}
 	return true, drift[M](m, live), nil
 }
 

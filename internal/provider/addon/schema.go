@@ -21,7 +21,7 @@ import (
 
 // owns is said of every type.
 const owns = "An add-on that the cluster has already is not installed again, only configured. Of its configuration the resource owns the settings that it is given: all others keep their values, whoever sets them. " +
-	"A setting that is taken out, and all of them when the resource is destroyed, get the value back that they had before. An import takes over no settings: the plan after it shows those of the configuration as an update, also where the add-on has them already. An add-on that the resource has installed is uninstalled with it. " +
+	"A setting that is taken out, and all of them when the resource is destroyed, get the value back that they had before. An import reads all settings that the add-on has, and owns none: the plan after it is empty where the add-on has those of the configuration, and an update shows what it leaves out as taken out, which keeps its value. An add-on that the resource has installed is uninstalled with it. " +
 	"The service keeps no stamp of who installed an add-on: one whose installation was cut off before Terraform could save it counts as one that was there, and of one whose settings an apply was killed while changing, what the apply had changed counts as what was there."
 
 // needsValue is said of settings that are JSON.
@@ -29,6 +29,9 @@ const needsValue = "A setting needs a value: the service takes an empty one (`nu
 
 // schemaOf is the schema of a type with these attributes beside those that all have.
 func schemaOf(ctx context.Context, description string, attributes map[string]schema.Attribute) schema.Schema {
+	for name, attribute := range attributes {
+		attributes[name] = readable(attribute)
+	}
 	maps.Copy(attributes, map[string]schema.Attribute{
 		"id": schema.StringAttribute{
 			MarkdownDescription: "`CLUSTER/NAME`.",
@@ -68,6 +71,25 @@ func schemaOf(ctx context.Context, description string, attributes map[string]sch
 	return schema.Schema{MarkdownDescription: description + "\n\n" + owns, Attributes: attributes}
 }
 
+// readable is the attribute of a setting that an import may have read where the configuration does not have it.
+func readable(setting schema.Attribute) schema.Attribute {
+	switch a := setting.(type) {
+	case schema.BoolAttribute:
+		a.Computed = a.Optional
+		return a
+	case schema.Int64Attribute:
+		a.Computed = a.Optional
+		return a
+	case schema.MapAttribute:
+		a.Computed = a.Optional
+		return a
+	case schema.StringAttribute:
+		a.Computed = a.Optional
+		return a
+	}
+	return setting
+}
+
 // common is what every type of resource has.
 type common struct {
 	ID             types.String         `tfsdk:"id"`
@@ -86,6 +108,9 @@ func (c *common) cluster() string {
 	clusterID, _, _ := strings.Cut(c.ID.ValueString(), "/")
 	return clusterID
 }
+
+// imported reports whether an import has read the settings, and no update has owned any since.
+func (c *common) imported() bool { return !c.Installed.ValueBool() && c.PreviousConfig.IsNull() }
 
 // uninstalls reports whether the add-on goes with the resource.
 func (c *common) uninstalls() bool { return c.Installed.ValueBool() && !c.KeepOnDestroy.ValueBool() }

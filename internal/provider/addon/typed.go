@@ -176,10 +176,16 @@ func settingsOf(attributes []field, beside jsontypes.Normalized) jsontypes.Norma
 			c = merged(c, given)
 		}
 	}
-	if len(c) == 0 {
-		return jsontypes.NewNormalizedNull()
+	return settingsText(c)
+}
+
+// readAll sets attributes, and what stands beside them, to all settings that there are.
+func readAll(attributes []field, beside *jsontypes.Normalized, is config) {
+	for _, f := range attributes {
+		f.set(at(is, f.setting))
+		is = without(is, f.setting)
 	}
-	return jsontypes.NewNormalizedValue(text(c))
+	*beside = settingsText(is)
 }
 
 // takeOver sets attributes, and what stands beside them, to what the settings are.

@@ -93,26 +93,73 @@ func TestSchedulerConfig(t *testing.T) {
 			{Config: one, PreConfig: func() { s.set(name, `{"enableReservation":false,"podMaxBackoffSeconds":30}`) }, // drift, and another's
 				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{plancheck.ExpectResourceAction(schedulerAt, plancheck.ResourceActionUpdate)}},
 				Check:            is(with(map[string]any{"enableReservation": true, "podMaxBackoffSeconds": 30.0}))},
-			{ResourceName: schedulerAt, ImportState: true, ImportStateId: name, ImportStateVerify: true, ImportStateVerifyIgnore: []string{"enable_reservation", "previous_config"}},
-			{ResourceName: schedulerAt, ImportState: true, ImportStateId: acctest.ClusterID + "/" + name, ImportStateVerify: true, ImportStateVerifyIgnore: []string{"enable_reservation", "previous_config"}},
+			{Config: one, ResourceName: schedulerAt, ImportState: true, ImportStateId: name, ImportStateKind: resource.ImportBlockWithID},
+			{Config: one, ResourceName: schedulerAt, ImportState: true, ImportStateId: acctest.ClusterID + "/" + name, ImportStateKind: resource.ImportBlockWithID},
 			{ResourceName: schedulerAt, ImportState: true, ImportStateId: "ack-arena", ExpectError: acctest.Saying(`"ack-arena" does not name an add-on of cluster ` + acctest.ClusterID + " that gpuplan_scheduler_config configures")},
 		},
 	})
 }
 
-// An import takes nothing over: the apply after it takes note of what was there, and changes what differs.
-func TestImportedSchedulerConfig(t *testing.T) {
-	s := start(t)
-	s.set("kube-scheduler", `{"enableReservation":true}`)
-	cli := acctest.StartCLI(t)
-	cli.Write(t, scheduler("enable_reservation = true\n  pod_max_backoff_seconds = 60"))
-	cli.Must(t, "import", schedulerAt, "kube-scheduler")
-	cli.Must(t, "apply", "-auto-approve")
-	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
-	assert.InDelta(t, 60, s.config("kube-scheduler")["podMaxBackoffSeconds"], 0)
-	cli.Must(t, "destroy", "-auto-approve")
-	assert.Equal(t, true, s.config("kube-scheduler")["enableReservation"])
-	assert.NotContains(t, s.config("kube-scheduler"), "podMaxBackoffSeconds")
+// An import reads what there is and owns nothing: where the configuration says the same of a part of it, nothing is left to do,
+// whoever changes the rest. The first update takes note of what was there, changes what differs, and leaves the others theirs.
+func TestImportedAddon(t *testing.T) {
+	const same, other = `{"featureGates":{"A":true},"podMaxBackoffSeconds":"","zone":{"a":1}}`, `{"featureGates":{"A":true},"zone":{"a":2}}`
+	for name, test := range map[string]struct{ address, nothing, part, all, more, less string }{
+		"by name": {
+			address, addon("kube-scheduler", ""), addon("kube-scheduler", `config = "{ \"enableReservation\": true }"`),
+			addon("kube-scheduler", `config = jsonencode({ zone = { a = 1 }, featureGates = { A = true }, enableReservation = true })`),
+			addon("kube-scheduler", `config = jsonencode({ enableReservation = true, podMaxBackoffSeconds = 60 })`),
+			addon("kube-scheduler", `config = jsonencode({ podMaxBackoffSeconds = 60 })`),
+		},
+		"by attributes": {
+			schedulerAt, scheduler(""), scheduler("enable_reservation = true"),
+			scheduler("enable_reservation = true\n  feature_gates = { A = true }\n  extra_config = jsonencode({ zone = { a = 1 } })"),
+			scheduler("enable_reservation = true\n  pod_max_backoff_seconds = 60"),
+			scheduler("pod_max_backoff_seconds = 60"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.set("kube-scheduler", `{"enableReservation":true}`)
+			s.set("kube-scheduler", same)
+			cli := acctest.StartCLI(t)
+			for _, config := range []string{test.all, test.part, test.nothing} {
+				cli.Write(t, config)
+				cli.Must(t, "import", test.address, "kube-scheduler")
+				cli.Unchanged(t)
+				cli.Must(t, "state", "rm", test.address)
+			}
+			cli.Must(t, "import", test.address, "kube-scheduler")
+			for _, config := range []string{test.all, test.part, test.nothing} {
+				cli.Write(t, config)
+				cli.Unchanged(t)
+			}
+			s.set("kube-scheduler", other)
+			cli.Unchanged(t)
+			assert.Contains(t, cli.Must(t, "apply", "-auto-approve", "-refresh-only"), "zone")
+			cli.Write(t, strings.Replace(test.part, "\n}", "\n  keep_on_destroy = true\n}", 1))
+			cli.Apply(t, 0, 1, 0) // which is about none of them
+			assert.Equal(t, map[string]any{"a": 2.0}, s.config("kube-scheduler")["zone"])
+
+			cli.Write(t, test.more)
+			cli.Apply(t, 0, 1, 0)
+			cli.Unchanged(t)
+			is := func(reservation, backoff any) {
+				t.Helper()
+				c := s.config("kube-scheduler")
+				assert.Equal(t, reservation, c["enableReservation"])
+				assert.Equal(t, backoff, c["podMaxBackoffSeconds"])
+				assert.Equal(t, map[string]any{"A": true}, c["featureGates"])
+				assert.Equal(t, map[string]any{"a": 2.0}, c["zone"])
+			}
+			is(true, 60.0)
+			cli.Write(t, test.less)
+			cli.Apply(t, 0, 1, 0)
+			is(true, 60.0)
+			cli.Must(t, "destroy", "-auto-approve")
+			is(true, nil)
+		})
+	}
 }
 
 // The controller of eRDMA devices is installed with its driver, and goes with the resource.
@@ -142,7 +189,7 @@ func TestERDMAController(t *testing.T) {
 			{Config: compat, Check: agent("compat", false)}, // its default is back
 			{Config: compat, PreConfig: func() { s.set(name, `{"agent":{"preferDriver":"ofed","allocateAllDevices":true}}`) }, Check: agent("compat", true)},
 			empty(compat),
-			{ResourceName: controllerAt, ImportState: true, ImportStateId: name, ImportStateVerify: true, ImportStateVerifyIgnore: []string{"driver", "previous_config", "installed"}},
+			{Config: compat, ResourceName: controllerAt, ImportState: true, ImportStateId: name, ImportStateKind: resource.ImportBlockWithID},
 		},
 	})
 }

@@ -206,13 +206,20 @@ const usageLimit = 5 * time.Second
 // newPlugins are the device plugins of the node.
 func newPlugins(agent *topology.Agent, s settings, enforcer *mps.Enforcer) *deviceplugin.Agent {
 	plugins := &deviceplugin.Agent{
-		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
+		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Instance: agent.Instance, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
 		PluginDir: s.pluginDir, PodResources: s.podResources,
 		CDI: cdi.Dir(s.cdiDir), VendorCDI: filepath.SplitList(s.vendorCDI), Root: s.hostRoot, NRI: s.nriSocket,
 		Simulated: s.hardwareDir != "",
 	}
 	if enforcer != nil {
 		plugins.Enforcer = enforcer
+	}
+	if !plugins.Simulated {
+		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			plugins.Log.Warn("the boot of the machine is not known", "error", err)
+		}
+		plugins.Boot = strings.TrimSpace(string(boot))
 	}
 	return plugins
 }

@@ -51,15 +51,17 @@ const (
 	checkpoint    = "kubelet_internal_checkpoint"
 )
 
-// Agent serves the device plugins of one node. All fields but Enforcer and NRI must be set.
+// Agent serves the device plugins of one node. All fields but Boot, Enforcer and NRI must be set.
 type Agent struct {
 	Client *kube.Client
 	// Nodes is what the cluster has about the node: its mode, and its GPUs as the agent has published them, by the indexes
 	// that records use.
-	Nodes  *cluster.Nodes
-	Node   string
-	Events record.EventRecorder
-	Log    *slog.Logger
+	Nodes *cluster.Nodes
+	Node  string
+	// Instance is this process as it is published, and Boot the identity of the machine's boot, "" when unknown.
+	Instance, Boot string
+	Events         record.EventRecorder
+	Log            *slog.Logger
 	// PluginDir is the kubelet's folder of device plugins, PodResources the socket of its pod-resources API.
 	PluginDir, PodResources string
 	// CDI is the folder for specifications; VendorCDI are those in which NVIDIA's own may be.
@@ -231,7 +233,7 @@ func (a *Agent) removeStale() {
 	}
 }
 
-// hardware returns the node's GPUs as they are published.
+// hardware returns the node's GPUs as they are published, once this agent or another one has published them since the node has started.
 func (a *Agent) hardware() (contract.GPUNodeStatus, bool) {
 	obj := a.Nodes.Get(cluster.GPUNode, a.Node)
 	if obj == nil {
@@ -241,7 +243,8 @@ func (a *Agent) hardware() (contract.GPUNodeStatus, bool) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &node); err != nil {
 		return contract.GPUNodeStatus{}, false
 	}
-	return node.Status, len(node.Status.GPUs) > 0
+	ours := node.Status.Agent != nil && node.Status.Agent.Instance == a.Instance
+	return node.Status, len(node.Status.GPUs) > 0 && (ours || a.Boot == "" || node.Status.BootID == a.Boot)
 }
 
 // reconcile brings the servers to what the node offers, and registers them with the kubelet that runs. look means
@@ -273,11 +276,12 @@ func (a *Agent) reconcile(ctx context.Context, node *unstructured.Unstructured, 
 		}
 	}
 	var errs []error
+	held := a.held(status.GPUs)
 	for _, resource := range resources {
 		if a.servers[resource] == nil {
 			a.servers[resource] = a.newServer(resource)
 		}
-		errs = append(errs, a.serve(ctx, node, a.servers[resource], devicesOf(resource, status.GPUs), kubelet, look))
+		errs = append(errs, a.serve(ctx, node, a.servers[resource], devicesOf(resource, status, held), kubelet, look))
 	}
 	var served []string
 	for resource, s := range a.servers {

@@ -129,11 +129,14 @@ func (a *Agent) editsOf(ctx context.Context, pod *corev1.Pod, part split.Part) (
 	return given, edits, version, nil
 }
 
+// errUnknown means that no agent has published the GPUs since the node has started.
+var errUnknown = errors.New("the GPUs of the node are not known yet")
+
 // givenOf is what a container is given by a part of a record, with the GPUs: these are no other pod's.
 func (a *Agent) givenOf(ctx context.Context, pod *corev1.Pod, part split.Part) (given contract.ConfirmedContainer, gpus []contract.GPUInfo, err error) {
 	status, ok := a.hardware()
 	if !ok {
-		return given, nil, errors.New("the GPUs of the node are not known yet")
+		return given, nil, errUnknown
 	}
 	indexes := slices.Clone(part.GPUs)
 	for _, share := range part.Shares {
@@ -149,7 +152,7 @@ func (a *Agent) givenOf(ctx context.Context, pod *corev1.Pod, part split.Part) (
 	given = contract.ConfirmedContainer{
 		Way: contract.WayCDI, GPUs: identities(gpus), Shares: part.Shares, Unenforced: len(part.Shares) > 0 && a.Enforcer == nil,
 	}
-	return given, gpus, a.free(ctx, pod, given.GPUs, status.GPUs)
+	return given, gpus, a.free(ctx, pod, given.GPUs, status)
 }
 
 // gpuOf is the GPU of an index.

@@ -1,10 +1,12 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -90,32 +92,58 @@ func foreignOf(ids []string) (id string, ok bool) {
 	return ids[at], true
 }
 
-// devicesOf are the devices of a resource: one per GPU, GiB of its memory, or hundredth of it. Those of a GPU in MIG mode are
-// unhealthy: nobody gets it as a whole, or in other parts.
-func devicesOf(resource string, gpus []contract.GPUInfo) []*pluginapi.Device {
-	var devices []*pluginapi.Device
-	for _, info := range gpus {
-		health := pluginapi.Unhealthy
-		if info.Health == contract.Healthy && !info.MIG {
-			health = pluginapi.Healthy
-		}
-		id := idPrefix + strconv.Itoa(info.Index)
-		switch resource {
-		case contract.ResourceGPUMemory:
-			devices = append(devices, units(id, health, int(info.MemoryMiB/1024))...)
-		case contract.ResourceCorePercent:
-			devices = append(devices, units(id, health, 100)...)
-		default:
-			devices = append(devices, &pluginapi.Device{ID: id, Health: health})
-		}
+// usable says why a GPU must not be given to a container, "" when it may.
+func usable(info contract.GPUInfo, status contract.GPUNodeStatus) string {
+	doubt := status.Doubt(time.Time{}) // how old the heartbeat is does not matter to the agent itself
+	switch {
+	case doubt != "":
+		return doubt
+	case info.MIG:
+		return "it is in MIG mode"
+	case info.Health != contract.Healthy:
+		return cmp.Or(info.Reason, "it is unhealthy")
 	}
-	return devices
+	return ""
 }
 
-func units(id, health string, n int) []*pluginapi.Device {
-	devices := make([]*pluginapi.Device, n)
-	for i := range devices {
-		devices[i] = &pluginapi.Device{ID: fmt.Sprintf("%s-%d", id, i), Health: health}
+// mostMemoryMiB is more memory than any GPU has.
+const mostMemoryMiB = 16 << 20
+
+// devicesOf are the devices of a resource: one per GPU, GiB of its memory, or hundredth of it. Those of a GPU that must not be given away
+// are unhealthy, as are all while the GPUs cannot be read. But where devices are only counted, as many of such a GPU as pods hold stay
+// healthy: the kubelet and the scheduler subtract these pods from the healthy ones.
+func devicesOf(resource string, status contract.GPUNodeStatus, held parts) []*pluginapi.Device {
+	var devices []*pluginapi.Device
+	for _, info := range status.GPUs {
+		all, part := int64(1), int64(0)
+		mine, ok := held[identity(info)]
+		switch resource {
+		case contract.ResourceGPUMemory:
+			all, part = min(info.MemoryMiB, mostMemoryMiB)>>10, mine.MemoryGiB
+		case contract.ResourceCorePercent:
+			all, part = 100, mine.CorePercent
+		case contract.ResourceTopologyGPU, contract.ResourceGPUCount:
+			if ok {
+				part = 1
+			}
+		}
+		switch {
+		case usable(info, status) == "":
+			part = all
+		case status.Doubt(time.Time{}) != "":
+			part = 0
+		}
+		id := idPrefix + strconv.Itoa(info.Index)
+		for i := range all {
+			device := &pluginapi.Device{ID: id, Health: pluginapi.Unhealthy}
+			if i < part {
+				device.Health = pluginapi.Healthy
+			}
+			if resource == contract.ResourceGPUMemory || resource == contract.ResourceCorePercent {
+				device.ID = fmt.Sprintf("%s-%d", id, i)
+			}
+			devices = append(devices, device)
+		}
 	}
 	return devices
 }

@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,11 +62,32 @@ func (a *Agent) had(pod *corev1.Pod, recorded parts, gpus []contract.GPUInfo) pa
 	return had
 }
 
-// free fails when one of the GPUs that a container of a pod is to have is another pod's, or was renumbered.
+// held are the parts of GPUs that pods have which have not ended, or are to have.
+func (a *Agent) held(gpus []contract.GPUInfo) parts {
+	held := parts{}
+	for _, pod := range a.present() {
+		if inventory.Finished(pod) {
+			continue
+		}
+		recorded := a.recorded(pod, gpus)
+		all := a.had(pod, recorded, gpus)
+		if !a.left.has(pod.UID) {
+			maps.Copy(all, recorded)
+		}
+		for name, share := range all {
+			held[name] = plus(held[name], share)
+		}
+	}
+	return held
+}
+
+// free fails when one of the GPUs that a container of a pod is to have is another pod's, was renumbered, or must not be given to a pod
+// that has not had it.
 //
 // The GPUs of a pod that has not ended, for the API server and on the node, are those of its record, and those that its containers were given. One that the
 // pod itself was given is another's only when that was given it, too: a record that is made later takes nothing away.
-func (a *Agent) free(ctx context.Context, pod *corev1.Pod, wanted []string, gpus []contract.GPUInfo) error {
+func (a *Agent) free(ctx context.Context, pod *corev1.Pod, wanted []string, status contract.GPUNodeStatus) error {
+	gpus := status.GPUs
 	recorded := a.recorded(pod, gpus)
 	had := a.had(pod, recorded, gpus)
 	for name := range had {
@@ -76,16 +98,20 @@ func (a *Agent) free(ctx context.Context, pod *corev1.Pod, wanted []string, gpus
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	others := slices.DeleteFunc(a.present(), func(other *corev1.Pod) bool { return uidOfNode(other) == uidOfNode(pod) })
-	for _, info := range gpus {
-		name := identity(info)
-		if !slices.Contains(wanted, name) {
-			continue
+	for _, name := range wanted {
+		at := slices.IndexFunc(gpus, func(info contract.GPUInfo) bool { return identity(info) == name })
+		if at < 0 {
+			return fmt.Errorf("node %s has no GPU %s", a.Node, name)
 		}
+		info := gpus[at]
 		mine, ok := recorded[name]
 		if !ok {
 			mine = whole(info)
 		}
 		_, given := had[name]
+		if reason := usable(info, status); reason != "" && !given {
+			return fmt.Errorf("GPU %d %s cannot be used: %s", info.Index, info.UUID, reason)
+		}
 		sharers, taken := a.sharers(others, name, given, gpus)
 		if len(sharers) > 0 && exceeds(plus(mine, taken), info) { // the watch may lag behind the scheduler's
 			listed, err := a.listed(ctx)

@@ -115,7 +115,9 @@ func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, c nri.Container, re
 		return given, nil, fmt.Errorf("its %s is %q, and the container runtime was to give it %s: leave that variable to the node agent", contract.VisibleDevicesEnv, visible, told)
 	}
 	if resource == contract.ResourceDefaultGPU { // the kubelet has chosen
-		switch status, _ := a.hardware(); {
+		switch status, known := a.hardware(); {
+		case !known:
+			return given, nil, errUnknown
 		case !a.serves(resource):
 			return given, nil, fmt.Errorf("the node agent does not offer %s", resource)
 		case setsGiven(pod, c.Name):
@@ -123,7 +125,7 @@ func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, c nri.Container, re
 		case told == contract.NoGPUs:
 			return given, nil, errors.New("the container runtime does not read CDI specifications: switch that on")
 		default:
-			return contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: got}, nil, a.free(ctx, pod, got, status.GPUs)
+			return contract.ConfirmedContainer{Way: contract.WayCDI, GPUs: got}, nil, a.free(ctx, pod, got, status)
 		}
 	}
 	part, err := a.partOf(pod, c.Name, resource, nil)

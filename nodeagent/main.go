@@ -209,7 +209,7 @@ func newPlugins(agent *topology.Agent, s settings, enforcer *mps.Enforcer) *devi
 		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Instance: agent.Instance, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
 		PluginDir: s.pluginDir, PodResources: s.podResources,
 		CDI: cdi.Dir(s.cdiDir), VendorCDI: filepath.SplitList(s.vendorCDI), Root: s.hostRoot, NRI: s.nriSocket,
-		Simulated: s.hardwareDir != "",
+		Simulated: s.hardwareDir != "", Beat: func() { agent.Alive.Beat(s.nodeName + "'s device plugins") },
 	}
 	if enforcer != nil {
 		plugins.Enforcer = enforcer

@@ -51,7 +51,7 @@ const (
 	checkpoint    = "kubelet_internal_checkpoint"
 )
 
-// Agent serves the device plugins of one node. All fields but Boot, Enforcer and NRI must be set.
+// Agent serves the device plugins of one node. All fields but Boot, Enforcer, NRI and Beat must be set.
 type Agent struct {
 	Client *kube.Client
 	// Nodes is what the cluster has about the node: its mode, and its GPUs as the agent has published them, by the indexes
@@ -75,6 +75,8 @@ type Agent struct {
 	Enforcer Enforcer
 	// NRI is the socket of the container runtime's Node Resource Interface, "" not to use it.
 	NRI string
+	// Beat, unless nil, is called whenever the loop goes round, at least once a minute.
+	Beat func()
 
 	// ready means that the pods of the node are known.
 	ready   atomic.Bool
@@ -93,6 +95,8 @@ type Agent struct {
 	// seen are the plugins that were seen beside resources of this one, and patience how long to wait when they have gone.
 	seen     map[string]stranger
 	patience time.Duration
+	// watch makes a watcher of folders.
+	watch func() (*fsnotify.Watcher, error)
 	// lost receives when the kubelet has left a server, moved when pods have changed.
 	lost, moved chan struct{}
 }
@@ -101,6 +105,9 @@ type Agent struct {
 func (a *Agent) Run(ctx context.Context) error {
 	a.servers, a.out, a.seen = map[string]*server{}, map[string]string{}, map[string]stranger{}
 	a.patience = cmp.Or(a.patience, patience)
+	if a.watch == nil {
+		a.watch = fsnotify.NewWatcher
+	}
 	a.lost, a.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	a.confirmer = newConfirmer(a)
 	a.sharing.starting, a.sharing.leaving = map[types.UID]*corev1.Pod{}, map[types.UID]time.Time{}
@@ -113,11 +120,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.pods = followed
 	go a.confirmer.run(ctx)
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch the kubelet's folder of device plugins: %w", err)
-	}
-	defer func() { _ = watcher.Close() }()
 	if !cache.WaitForCacheSync(ctx.Done(), followed.synced) {
 		return nil
 	}
@@ -132,17 +134,36 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.Enforcer != nil {
 		shared = a.Enforcer.Changed()
 	}
-	retry := firstRetry
+	var watcher *fsnotify.Watcher // nil while too many are open, say: then it is looked at after each retry
+	var events <-chan fsnotify.Event
+	var failures <-chan error
+	defer func() {
+		if watcher != nil {
+			_ = watcher.Close()
+		}
+	}()
+	retry, told := firstRetry, ""
 	look := true
 	for {
-		// Watched before it is looked at, so that nothing is missed in between.
-		err := watcher.Add(a.PluginDir)
+		if a.Beat != nil {
+			a.Beat()
+		}
+		var err error
+		if watcher == nil {
+			if watcher, err = a.watch(); err == nil {
+				events, failures = watcher.Events, watcher.Errors
+			}
+		}
+		if err == nil { // before it is looked at, so that nothing is missed in between
+			err = watcher.Add(a.PluginDir)
+		}
+		if err != nil {
+			err = fmt.Errorf("watch the kubelet's folder of device plugins: %w", err)
+		}
 		node := a.Nodes.Get(cluster.Node, a.Node)
 		if status, known := a.hardware(); node != nil && known { // a change of either wakes the loop; what is served goes on
 			a.share(ctx, node, status)
-			if err == nil {
-				err = a.reconcile(ctx, node, status, look)
-			}
+			err = errors.Join(err, a.reconcile(ctx, node, status, look))
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -150,10 +171,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		var again <-chan time.Time
 		if err != nil {
 			a.Log.Error("device plugins do not serve yet", "error", err, "retry", retry)
+			if node != nil && retry > firstRetry && err.Error() != told { // once more
+				told = err.Error()
+				a.Events.Event(node, corev1.EventTypeWarning, "DevicePluginFails", "the node agent does not serve as device plugin as it should: "+told)
+			}
 			again = time.After(retry)
 			retry = min(2*retry, lastRetry)
 		} else {
-			retry = firstRetry
+			retry, told = firstRetry, ""
 			wait := min(lastRetry, a.patience) // nothing tells when another plugin has registered
 			if a.waits() {
 				wait = unheard
@@ -164,9 +189,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case event := <-watcher.Events:
+		case event := <-events:
 			look = isSocket(event.Name)
-		case err := <-watcher.Errors:
+		case err := <-failures:
 			a.Log.Warn("the kubelet's folder of device plugins is not watched", "error", err)
 		case <-changed:
 			look = false

@@ -13,9 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -370,6 +372,7 @@ func TestInitContainers(t *testing.T) {
 type enforcer struct {
 	refuses error
 	panics  string
+	hangs   chan struct{} // unless nil, who tells it what is in use waits until it can be read
 	changed chan struct{}
 
 	mu         sync.Mutex
@@ -387,6 +390,9 @@ func (e *enforcer) Edits(uuid string, memoryMiB, corePercent int64) ([]string, [
 }
 
 func (e *enforcer) InUse(shares []mps.Share) error {
+	if e.hangs != nil {
+		<-e.hangs
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.inUse = shares
@@ -603,6 +609,45 @@ func TestDeviceNodes(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(vendor, "nvidia.json"), []byte(`{"kind": "nvidia.com/gpu",
 		"devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia5"}]}}]}`), 0o600))
 	require.ErrorContains(t, w.kubelet.prestart(g), "has GPUs of this node, and not /dev/nvidia6", "made while the GPU was away")
+}
+
+// Where no folder can be watched the agent serves, and looks at it now and then; it is told, and tried again.
+func TestFolderThatCannotBeWatched(t *testing.T) {
+	w := newWorld(t, "topology")
+	var fails atomic.Bool
+	fails.Store(true)
+	w.run(func(a *Agent) {
+		a.watch = func() (*fsnotify.Watcher, error) {
+			if fails.Load() {
+				return nil, errors.New("too many open files")
+			}
+			return fsnotify.NewWatcher()
+		}
+	})
+	w.event("DevicePluginFails the node agent does not serve as device plugin as it should: watch the kubelet's folder of device plugins: too many open files")
+	w.kubelet.start()
+	w.offers(map[string]int{gpu: 4})
+	fails.Store(false)
+	w.kubelet.stop()
+	w.kubelet.start()
+	w.offers(map[string]int{gpu: 4})
+}
+
+// The loop goes round although nothing happens, so that a probe sees when it hangs.
+func TestBeat(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	var beats atomic.Int64
+	e := &enforcer{hangs: make(chan struct{})}
+	w.run(func(a *Agent) {
+		a.patience, a.Beat, a.Enforcer = time.Millisecond, func() { beats.Add(1) }, e
+	})
+	defer close(e.hangs)
+	require.Eventually(t, func() bool { return beats.Load() == 1 }, 20*time.Second, time.Millisecond)
+	require.Never(t, func() bool { return beats.Load() > 1 }, 200*time.Millisecond, time.Millisecond, "it hangs")
+	e.hangs <- struct{}{}
+	e.hangs <- struct{}{}
+	require.Eventually(t, func() bool { return beats.Load() == 3 }, 20*time.Second, time.Millisecond)
 }
 
 // A kubelet that has taken a registration and does not listen gets another one.

@@ -176,6 +176,9 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 		}
 	}
 	var enforcer *mps.Enforcer
+	if s.devicePlugins && s.hardwareDir == "" {
+		agent.Enforcement = mps.Unenforced("/proc")
+	}
 	if s.mps {
 		if enforcer, err = mps.Start(ctx, mps.Config{Root: s.mpsDir, Cgroups: filepath.Join(s.hostRoot, "sys/fs/cgroup"), Modes: nvml.NewModes(), Log: agent.Log}); err != nil {
 			return err

@@ -45,7 +45,7 @@ type GPUNodeStatus struct {
 	NICs      []NICInfo `json:"nics,omitempty"`
 	// LockableKiB is how much memory containers without the capability IPC_LOCK may lock, 0 for unlimited, or unknown.
 	LockableKiB int64 `json:"lockableKiB,omitempty"`
-	// Sharing says whether programs are kept within their parts of GPUs; nil from an agent that does not share GPUs.
+	// Sharing says whether programs are kept within their parts of GPUs; nil from an agent that does not give out parts.
 	Sharing *GPUSharing `json:"sharing,omitempty"`
 	// BootID is another one after each boot of the machine, "" when unknown.
 	BootID string `json:"bootID,omitempty"`
@@ -158,7 +158,7 @@ type MIGDevices struct {
 
 // GPUSharing is how a node keeps programs within their parts of GPUs.
 type GPUSharing struct {
-	// Enforcement is [EnforcedByMPS] or [NotEnforced]; Reason says why for the latter.
+	// Enforcement is [EnforcedByMPS], [NotEnforced] or [EnforcementUnknown]; Reason says why but for the first.
 	Enforcement string `json:"enforcement"`
 	Reason      string `json:"reason,omitempty"`
 }
@@ -169,6 +169,8 @@ const (
 	EnforcedByMPS = "MPS"
 	// NotEnforced: each program may take the whole GPU.
 	NotEnforced = "None"
+	// EnforcementUnknown: a program is there that may.
+	EnforcementUnknown = "Unknown"
 )
 
 // GPUFault is one thing that speaks against a GPU.

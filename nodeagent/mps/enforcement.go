@@ -2,6 +2,8 @@ package mps
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -50,6 +52,17 @@ func (e *Enforcer) Enforcement(reading hardware.Reading) contract.GPUSharing {
 		return contract.GPUSharing{Enforcement: contract.NotEnforced, Reason: strings.Join(reasons, "; ")}
 	}
 	return contract.GPUSharing{Enforcement: contract.EnforcedByMPS}
+}
+
+// Unenforced tells of an agent that gives out parts of GPUs and does not enforce them that nobody does, unless ACK's cGPU is on the
+// machine, which has a folder in procfs: whether that does is not known.
+func Unenforced(procfs string) func(hardware.Reading) contract.GPUSharing {
+	return func(hardware.Reading) contract.GPUSharing {
+		if _, err := os.Stat(filepath.Join(procfs, "cgpu_km")); err == nil {
+			return contract.GPUSharing{Enforcement: contract.EnforcementUnknown, Reason: "cGPU is on the machine, and the node agent does not know whether it enforces them"}
+		}
+		return contract.GPUSharing{Enforcement: contract.NotEnforced, Reason: "the node agent was not told to enforce them (mps)"}
+	}
 }
 
 // unfit says why MPS cannot share such a GPU, "" when it can, or when the GPU does not answer, which is a matter of its health.

@@ -379,6 +379,15 @@ func TestEnforcement(t *testing.T) {
 	}
 }
 
+// Who gives out parts and enforces none says so, but where ACK's cGPU may.
+func TestUnenforced(t *testing.T) {
+	procfs := t.TempDir()
+	tell := Unenforced(procfs)
+	assert.Equal(t, contract.GPUSharing{Enforcement: contract.NotEnforced, Reason: "the node agent was not told to enforce them (mps)"}, tell(hardware.Reading{}))
+	require.NoError(t, os.Mkdir(filepath.Join(procfs, "cgpu_km"), 0o755))
+	assert.Equal(t, contract.EnforcementUnknown, tell(hardware.Reading{}).Enforcement)
+}
+
 // What a driver says of itself, and what its daemon does, need not be the same.
 func TestEnforcementOfADriverWithoutLimits(t *testing.T) {
 	reading := func(cuda hardware.CUDAVersion) hardware.Reading {

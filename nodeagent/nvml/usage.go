@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -128,15 +129,20 @@ func nvlinkTraffic(d nvml.Device, values map[hardware.Quantity]float64) {
 	}
 }
 
+// recently is how far back the samples are read that tell what a process uses: the driver keeps older ones of a process that
+// does nothing any more.
+const recently = 10 * time.Second
+
 // processes are those that compute on a GPU, by themselves or as clients of MPS.
 func (s *source) processes(device nvml.Device) (all []hardware.Process) {
-	at := map[int]int{}
+	at, clients := map[int]int{}, map[int]bool{}
 	for _, list := range []struct {
 		symbol string
 		read   func() ([]nvml.ProcessInfo, nvml.Return)
+		mps    bool
 	}{
-		{"nvmlDeviceGetComputeRunningProcesses", device.GetComputeRunningProcesses},
-		{"nvmlDeviceGetMPSComputeRunningProcesses", device.GetMPSComputeRunningProcesses},
+		{"nvmlDeviceGetComputeRunningProcesses", device.GetComputeRunningProcesses, false},
+		{"nvmlDeviceGetMPSComputeRunningProcesses", device.GetMPSComputeRunningProcesses, true},
 	} {
 		if !s.lib.has(list.symbol) {
 			continue
@@ -147,6 +153,7 @@ func (s *source) processes(device nvml.Device) (all []hardware.Process) {
 		}
 		for _, p := range found {
 			pid := int(p.Pid)
+			clients[pid] = clients[pid] || list.mps
 			if _, known := at[pid]; known {
 				continue // some drivers list the clients of MPS among the others
 			}
@@ -161,15 +168,20 @@ func (s *source) processes(device nvml.Device) (all []hardware.Process) {
 	if len(all) == 0 || !s.lib.has("nvmlDeviceGetProcessUtilization") {
 		return all
 	}
-	samples, ret := device.GetProcessUtilization(0)
-	if ret != nvml.SUCCESS {
+	samples, ret := device.GetProcessUtilization(uint64(time.Now().Add(-recently).UnixMicro()))
+	if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_FOUND { // what it says where there are no samples
 		return all
 	}
 	latest := map[int]uint64{}
 	for _, sample := range samples {
 		pid := int(sample.Pid)
-		if i, known := at[pid]; known && sample.TimeStamp >= latest[pid] {
+		if i, known := at[pid]; known && sample.TimeStamp >= latest[pid] && sample.SmUtil <= 100 {
 			latest[pid], all[i].Utilization = sample.TimeStamp, float64(sample.SmUtil)/100
+		}
+	}
+	for i, p := range all {
+		if _, sampled := latest[p.PID]; !sampled && !clients[p.PID] { // of clients there are none, whatever they do
+			all[i].Utilization = 0
 		}
 	}
 	return all

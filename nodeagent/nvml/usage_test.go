@@ -35,5 +35,11 @@ func TestUsage(t *testing.T) {
 		Processes: []hardware.Process{{PID: 77, Memory: 256 << 20, Utilization: 0.3}, {PID: 78, Memory: 256 << 20, Utilization: -1}},
 	}, all[2])
 	assert.Empty(t, all[0].Processes)
+
+	f.set("quiet", "2 60")
+	defer f.unset("quiet")
+	all, err = s.Usage(context.Background())
+	require.NoError(t, err)
+	assert.Equal(t, []hardware.Process{{PID: 77, Memory: 256 << 20}, {PID: 78, Memory: 256 << 20, Utilization: -1}}, all[2].Processes, "one does nothing, the other may")
 	assert.Zero(t, all[0].Values[hardware.SlowedByPower], "an idle GPU is not slowed down")
 }

@@ -163,7 +163,11 @@ func (c *Collector) collectContainers(gpus []hardware.Usage, holders []Holder, a
 			switch {
 			case seen:
 				tell(memoryUsed, memory, true)
-				tell(utilization, lately, lately >= 0)
+				known = lately >= 0
+				if !known && of[h.GPU] == 1 {
+					lately, known = g.Values[hardware.Utilization]
+				}
+				tell(utilization, lately, known)
 			case of[h.GPU] == 1:
 				memory, known = g.Values[hardware.MemoryUsed]
 				tell(memoryUsed, memory, known)

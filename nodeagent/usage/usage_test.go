@@ -135,6 +135,14 @@ func TestContainers(t *testing.T) {
 				limits("quarter", "", "GPU-b", "1", "1024", "1"),
 			},
 		},
+		"alone, its process does nothing": {
+			holders: []usage.Holder{alone}, a: []hardware.Process{{PID: 10, Memory: 100}},
+			want: [][]string{limits("alone", "ns/g", "GPU-a", "0", "4096", "1"), used("alone", "ns/g", "GPU-a", "0", "100", "0")},
+		},
+		"alone, and its process does not tell its utilization": {
+			holders: []usage.Holder{alone}, a: []hardware.Process{{PID: 10, Memory: 100, Utilization: -1}},
+			want: [][]string{limits("alone", "ns/g", "GPU-a", "0", "4096", "1"), used("alone", "ns/g", "GPU-a", "0", "100", "0.75")},
+		},
 		"clients of MPS do not tell their utilization": {
 			holders: []usage.Holder{half, quarter}, b: []hardware.Process{{PID: 20, Memory: 100, Utilization: -1}},
 			want: [][]string{

@@ -249,6 +249,7 @@ func publish(ctx context.Context, agent *topology.Agent, s settings, holders fun
 	if meter, ok := source.(hardware.Meter); ok {
 		err := agent.Metrics.Add(&usage.Collector{
 			Node: s.nodeName, Meter: meter, Holders: holders, Proc: filepath.Join(s.hostRoot, "proc"), Sysfs: sysfs, Limit: usageLimit,
+			Index: func(gpu string) (int, bool) { return agent.Metrics.Index(s.nodeName, gpu) },
 		})
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,12 +29,17 @@ type Metrics struct {
 	readable     *prometheus.GaugeVec
 	followed     *prometheus.GaugeVec
 	yields       *prometheus.GaugeVec
+
+	mu sync.Mutex
+	// indexes are those of GPUs by their identities, of each node.
+	indexes map[string]map[string]int
 }
 
 // New returns metrics without values.
 func New() *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
+		indexes:  map[string]map[string]int{},
 		usable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "gpuplan_gpu_usable", Help: "1 when work may be put on the GPU, else 0.",
 		}, []string{"node", "gpu", "uuid"}),
@@ -70,14 +76,32 @@ func (m *Metrics) Seen(node string, reading hardware.Reading, verdicts []health.
 	here := prometheus.Labels{"node": node}
 	m.usable.DeletePartialMatch(here)
 	m.state.DeletePartialMatch(here)
-	m.readable.WithLabelValues(node).Set(number(readable))
-	m.followed.WithLabelValues(node).Set(number(readable && reading.Blind == ""))
+	m.readable.WithLabelValues(node).Set(flag(readable))
+	m.followed.WithLabelValues(node).Set(flag(readable && reading.Blind == ""))
+	indexes := map[string]int{}
+	defer m.number(node, indexes)
 	for i, verdict := range verdicts {
 		gpu := reading.Machine.GPUs[i]
+		indexes[hardware.ID(gpu)] = gpu.Index
 		index := strconv.Itoa(gpu.Index)
-		m.usable.WithLabelValues(node, index, text(gpu.UUID)).Set(number(readable && verdict.Usable()))
+		m.usable.WithLabelValues(node, index, text(gpu.UUID)).Set(flag(readable && verdict.Usable()))
 		m.state.WithLabelValues(node, index, string(verdict.State)).Set(1)
 	}
+}
+
+// number takes the indexes of a node's GPUs.
+func (m *Metrics) number(node string, indexes map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.indexes[node] = indexes
+}
+
+// Index returns the index of a GPU, by its identity ([hardware.ID]), with which it was seen last: the one that is published.
+func (m *Metrics) Index(node, id string) (index int, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	index, known = m.indexes[node][id]
+	return index, known
 }
 
 // Signalled counts what a node's GPUs have reported.
@@ -93,10 +117,10 @@ func (m *Metrics) Signalled(node string, signals []hardware.Signal) {
 
 // Yields notes whether another agent publishes a node.
 func (m *Metrics) Yields(node string, yields bool) {
-	m.yields.WithLabelValues(node).Set(number(yields))
+	m.yields.WithLabelValues(node).Set(flag(yields))
 }
 
-func number(yes bool) float64 {
+func flag(yes bool) float64 {
 	if yes {
 		return 1
 	}
@@ -117,6 +141,9 @@ func (m *Metrics) Published(node string, err error) {
 
 // Gone forgets a node.
 func (m *Metrics) Gone(node string) {
+	m.mu.Lock()
+	delete(m.indexes, node)
+	m.mu.Unlock()
 	here := prometheus.Labels{"node": node}
 	for _, metric := range m.collectors() {
 		if vector, ok := metric.(interface {

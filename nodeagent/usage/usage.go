@@ -40,6 +40,8 @@ type Collector struct {
 	Holders func() []Holder
 	// Proc is the folder of the node's processes, Sysfs that of its devices.
 	Proc, Sysfs string
+	// Index returns the index with which a GPU is published, by its identity; nil where that is the driver's.
+	Index func(gpu string) (index int, known bool)
 	// Limit is how long the driver may take.
 	Limit time.Duration
 
@@ -129,7 +131,13 @@ func (c *Collector) Collect(all chan<- prometheus.Metric) {
 
 // labels are those of a GPU. Prometheus takes only valid UTF-8, and a GPU may call itself anything.
 func (c *Collector) labels(g hardware.Usage) []string {
-	return []string{c.Node, strconv.Itoa(g.Index), strings.ToValidUTF8(g.GPU, "\uFFFD")}
+	index := g.Index
+	if c.Index != nil {
+		if published, known := c.Index(g.GPU); known {
+			index = published
+		}
+	}
+	return []string{c.Node, strconv.Itoa(index), strings.ToValidUTF8(g.GPU, "\uFFFD")}
 }
 
 // collectContainers tells what containers may use, and what they do: by their processes, where these can be seen, else of one

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/metrics"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/usage"
 )
@@ -91,6 +93,21 @@ func TestGPUs(t *testing.T) {
 		`gpuplan_rdma_port_active{device="erdma_0",node="n1",port="1"} 1`,
 		`gpuplan_rdma_received_bytes_total{device="erdma_0",node="n1",port="1"} 7`,
 	}, scrape(t, c))
+}
+
+// When the driver loses a GPU it numbers the others again, and the published indexes stay.
+func TestIndexes(t *testing.T) {
+	m := metrics.New()
+	m.Seen("n1", hardware.Reading{Machine: gpu.Machine{GPUs: []gpu.GPU{{Index: 0, UUID: "GPU-lost"}, {Index: 1, UUID: "GPU-a"}}}},
+		[]health.Verdict{{State: health.Unhealthy}, {State: health.Healthy}}, true)
+	power := map[hardware.Quantity]float64{hardware.Power: 1}
+	c := &usage.Collector{
+		Node: "n1", Sysfs: t.TempDir(), Limit: time.Minute, Index: func(gpu string) (int, bool) { return m.Index("n1", gpu) },
+		Meter: &meter{gpus: []hardware.Usage{{GPU: "GPU-a", Index: 0, Values: power}, {GPU: "GPU-new", Index: 2, Values: power}}},
+	}
+	assert.Equal(t, []string{`gpuplan_gpu_power_watts{gpu="1",node="n1",uuid="GPU-a"} 1`, `gpuplan_gpu_power_watts{gpu="2",node="n1",uuid="GPU-new"} 1`}, scrape(t, c))
+	m.Gone("n1")
+	assert.Contains(t, scrape(t, c), `gpuplan_gpu_power_watts{gpu="0",node="n1",uuid="GPU-a"} 1`)
 }
 
 func TestContainers(t *testing.T) {

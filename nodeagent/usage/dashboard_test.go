@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,9 @@ func TestDashboard(t *testing.T) {
 	}
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
+			if strings.Contains(target.Expr, "increase(gpuplan_gpu_signals_total") {
+				assert.Contains(t, target.Expr, "unless gpuplan_gpu_signals_total", "%s: a series begins with 1 at the first signal of its kind, which is no increase", panel.Title)
+			}
 			names := regexp.MustCompile(`gpuplan_\w+`).FindAllString(target.Expr, -1)
 			require.NotEmpty(t, names, panel.Title)
 			labels := regexp.MustCompile(`(\w+)=~|\{\{(\w+)\}\}`).FindAllStringSubmatch(target.Expr+target.LegendFormat, -1)

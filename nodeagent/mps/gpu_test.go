@@ -61,10 +61,10 @@ type program struct {
 // markVariable tells the processes of one program from those of others.
 const markVariable = "GPUPLAN_TEST_MARK"
 
-// start starts a probe in namespaces of its own, with the socket mounted as in a container.
+// start starts a probe in namespaces of its own, with the socket mounted, and a /dev/shm, as in a container.
 func (w *workplace) start(mark string, mounts []Mount, env []string, mebibytes int, seconds float64) *program {
 	w.t.Helper()
-	script := "exec \"$@\""
+	script := "mount -t tmpfs -o size=64m shm /dev/shm && exec \"$@\""
 	for _, mount := range mounts {
 		script = fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s && mount -o remount,bind,ro %[2]s && %[3]s", mount.Host, mount.Container, script)
 	}

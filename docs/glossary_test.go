@@ -93,6 +93,8 @@ var allowed = []struct{ path, word, why string }{
 	{"internal/inventory/volume", "claim", "Kubernetes calls the requests for volumes so"},
 	{"internal/clusterstate/volume", "claim", "Kubernetes calls the requests for volumes so"},
 	{"scheduler/clustercache/volume", "claim", "Kubernetes calls the requests for volumes so"},
+	{"internal/inventory/resourceclaim", "claim", "Kubernetes calls the requests for devices so"},
+	{"scheduler/clustercache/resourceclaim", "claim", "Kubernetes calls the requests for devices so"},
 	{"internal/clusterlist/", "claim", "Kubernetes calls the requests for volumes so"},
 	{"internal/inventory/surroundings", "claim", "Kubernetes calls the requests for volumes so"},
 	{"internal/acsfake/", "", "what the cloud answers"},

@@ -48,9 +48,10 @@ type State struct {
 	restless map[string]bool
 	// gangChanged is told the key of each gang that changes, nil for nobody.
 	gangChanged func(key string)
-	// volumeOf and pendingOf are nil when nobody knows.
+	// volumeOf, pendingOf and devicesOf are nil when nobody knows.
 	volumeOf  inventory.BoundVolume
 	pendingOf inventory.PendingClaim
+	devicesOf inventory.ResourceClaim
 }
 
 // Change tells what an update may mean to gangs that wait.

@@ -15,6 +15,8 @@ type Role struct {
 	Affinity [][]Requirement
 	// Volumes is what a node must meet to reach the volumes that members have, as Affinity.
 	Volumes [][]Requirement
+	// Devices is what a node must meet to reach the devices that members' resource claims have been given, as Affinity.
+	Devices [][]Requirement
 	// Mounts is what filters of others look at beside what is said here: kinds of volumes and of
 	// resource claims. What such a filter says of one member holds for those with the same.
 	Mounts      []string

@@ -30,7 +30,7 @@ var DeviceClassKind = resourcev1.SchemeGroupVersion.WithKind("DeviceClass")
 // to the factory, which the caller starts, and follows our custom resources from the
 // moment that the cluster serves them. kube-scheduler's factory leaves finished pods
 // out; those that have succeeded are followed by the metadata client, and Jobs tell of those that
-// have gone. devices means that the cluster serves classes of devices ([DeviceClassKind]), as it does from Kubernetes 1.34 on.
+// have gone. devices means that the cluster serves classes of devices ([DeviceClassKind]) and resource claims, as it does from Kubernetes 1.34 on.
 //
 // The returned function waits until the cache holds everything that the cluster held
 // when it was called first.
@@ -76,7 +76,11 @@ func (c *Cache) Follow(ctx context.Context, factory informers.SharedInformerFact
 		if err != nil {
 			return nil, fmt.Errorf("follow device classes: %w", err)
 		}
-		synced = append(synced, classes.HasSynced)
+		given, err := f.followResourceClaims(factory.Resource().V1().ResourceClaims())
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, classes.HasSynced, given)
 	}
 	for _, custom := range []struct {
 		resource  schema.GroupVersionResource

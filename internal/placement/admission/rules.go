@@ -21,6 +21,7 @@ type Rules struct {
 	selector    []label
 	affinity    [][]placement.Requirement
 	volumes     [][]placement.Requirement
+	devices     [][]placement.Requirement
 	tolerations []placement.Toleration
 	pools       []string
 	Limits      map[string]int
@@ -31,7 +32,10 @@ type label struct{ key, value string }
 
 // RulesOf returns those of a role.
 func RulesOf(role *placement.Role) Rules {
-	r := Rules{affinity: role.Affinity, volumes: role.Volumes, tolerations: role.Tolerations, pools: role.Pools, Limits: role.NodeLimits, limitedOnly: role.LimitedOnly}
+	r := Rules{
+		affinity: role.Affinity, volumes: role.Volumes, devices: role.Devices, tolerations: role.Tolerations, pools: role.Pools,
+		Limits: role.NodeLimits, limitedOnly: role.LimitedOnly,
+	}
 	for key, value := range role.NodeSelector {
 		r.selector = append(r.selector, label{key, value})
 	}
@@ -60,6 +64,9 @@ func (r *Rules) Rejects(n *placement.Node) (placement.Rejection, *placement.Tain
 	if !n.MeetsOne(r.volumes) {
 		return placement.Rejection{Code: placement.SelectorMismatch, Detail: "volumes"}, nil
 	}
+	if !n.MeetsOne(r.devices) {
+		return placement.Rejection{Code: placement.SelectorMismatch, Detail: "devices"}, nil
+	}
 	if taint := r.Tolerates(n); taint != nil {
 		return placement.Rejection{Code: placement.Untolerated}, taint
 	}
@@ -83,9 +90,14 @@ func (r *Rules) MissingLabels(n *placement.Node) (lacking []string) {
 }
 
 // VolumesOn says on which nodes the volumes are, as "topology.kubernetes.io/zone in (a)".
-func (r *Rules) VolumesOn() string {
+func (r *Rules) VolumesOn() string { return written(r.volumes) }
+
+// DevicesOn says on which nodes the devices are that resource claims have been given.
+func (r *Rules) DevicesOn() string { return written(r.devices) }
+
+func written(either [][]placement.Requirement) string {
 	var alternatives []string
-	for _, requirements := range r.volumes {
+	for _, requirements := range either {
 		var all []string
 		for _, q := range requirements {
 			text := q.Key + " " + q.Operator
@@ -138,14 +150,14 @@ func (r *Rules) equalBut(o *Rules) bool {
 			slices.EqualFunc(a, b, func(a, b []placement.Requirement) bool { return slices.EqualFunc(a, b, sameTerm) })
 	}
 	return slices.Equal(r.selector, o.selector) && slices.Equal(r.tolerations, o.tolerations) && slices.Equal(r.pools, o.pools) &&
-		same(r.affinity, o.affinity) && same(r.volumes, o.volumes)
+		same(r.affinity, o.affinity) && same(r.volumes, o.volumes) && same(r.devices, o.devices)
 }
 
 // clone copies what the caller of the planner may change later.
 func (r *Rules) clone() Rules {
 	c := *r
 	c.tolerations, c.pools = slices.Clone(r.tolerations), slices.Clone(r.pools)
-	c.affinity, c.volumes = cloneAlternatives(r.affinity), cloneAlternatives(r.volumes)
+	c.affinity, c.volumes, c.devices = cloneAlternatives(r.affinity), cloneAlternatives(r.volumes), cloneAlternatives(r.devices)
 	return c
 }
 

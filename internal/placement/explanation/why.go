@@ -223,6 +223,8 @@ func Clause(r placement.Rejection, n int, d *packing.Domain) string {
 			return fmt.Sprintf("%s %s in other pools", nodes, is)
 		case "volumes":
 			return fmt.Sprintf("%s %s not reach the volumes, which are for nodes with %s", nodes, does, what)
+		case "devices":
+			return fmt.Sprintf("%s %s not reach the devices of the resource claims, which are for nodes with %s", nodes, does, what)
 		case "selector":
 			return fmt.Sprintf("%s %s not match the node selector %s", nodes, does, what)
 		}

@@ -324,6 +324,8 @@ func (p *Packer) Rejection(n *capacity.Node, c *Class, d *Domain) placement.Reje
 			why.Detail += " " + strings.Join(p.Rules[c.Rules].MissingLabels(&n.Node), ", ")
 		case why.Detail == "volumes":
 			why.Detail += " " + p.Rules[c.Rules].VolumesOn()
+		case why.Detail == "devices":
+			why.Detail += " " + p.Rules[c.Rules].DevicesOn()
 		}
 		return why
 	}

@@ -104,7 +104,7 @@ func TestPortInTheWay(t *testing.T) {
 	assert.Equal(t, [2]string{"TCP/23456@10.0.0.1", "TCP/23458@10.0.0.1"}, [2]string{fix.From, fix.To})
 }
 
-// Who is kept from nodes by a selector or by its volumes is told which labels they lack, and what would help.
+// Who is kept from nodes by a selector, its volumes or its devices is told which labels they lack, and what would help.
 func TestLabelsInTheWay(t *testing.T) {
 	v := placementtest.TopologyView(2)
 	n, _ := v.Node("n0")
@@ -118,6 +118,11 @@ func TestLabelsInTheWay(t *testing.T) {
 	g.Roles[0].NodeSelector = nil
 	g.Roles[0].Volumes = [][]placement.Requirement{{{Key: "zone", Operator: "In", Values: []string{"y", "x"}}}}
 	assert.Contains(t, planner.Plan(v, g).Verdict.String(), "2 nodes do not reach the volumes, which are for nodes with zone In (y, x) for ")
+	g.Roles[0].Volumes = nil
+	g.Roles[0].Devices = [][]placement.Requirement{{{Key: placement.FieldName, Operator: "In", Values: []string{"n1"}}}}
+	assert.Equal(t, "n1", planner.Plan(v, g).Placement.Assignments[0].Node)
+	g.Roles[0].Devices[0][0].Values = []string{"n2"}
+	assert.Contains(t, planner.Plan(v, g).Verdict.String(), "2 nodes do not reach the devices of the resource claims, which are for nodes with field:metadata.name In (n2) for ")
 }
 
 // A node more helps nobody whom each node's own pods keep out: those of DaemonSets run on the new one too.

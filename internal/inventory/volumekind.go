@@ -5,13 +5,15 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/nodedeclaredfeatures/features"
+	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
 // PendingClaim finds a volume claim that is not bound yet, nil for none.
 type PendingClaim func(namespace, claim string) *corev1.PersistentVolumeClaim
 
-// mounts lists the kinds of what a pod mounts that not every node can have. Claims that have a name
-// are alike here: each member may have one of its own.
+// mounts lists the kinds of what a pod mounts that not every node can have, and what it needs a kubelet to say that it can do. Claims
+// that have a name are alike here: each member may have one of its own.
 func mounts(p *corev1.Pod) (kinds []string) {
 	for i := range p.Spec.Volumes {
 		switch v := &p.Spec.Volumes[i].VolumeSource; {
@@ -30,6 +32,11 @@ func mounts(p *corev1.Pod) (kinds []string) {
 			kinds = append(kinds, "resource claim template "+*c.ResourceClaimTemplateName)
 		} else {
 			kinds = append(kinds, "resource claim")
+		}
+	}
+	for _, feature := range features.AllFeatures {
+		if feature.InferForScheduling(&types.PodInfo{Spec: &p.Spec}) {
+			kinds = append(kinds, "kubelet feature "+feature.Name())
 		}
 	}
 	slices.Sort(kinds)

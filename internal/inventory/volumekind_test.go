@@ -35,6 +35,12 @@ func TestMembersThatMountOtherThingsAreAnotherRole(t *testing.T) {
 			func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{template("one")} },
 			func(s *corev1.PodSpec) { s.ResourceClaims = []corev1.PodResourceClaim{template("two")} }, 2,
 		},
+		"what kubelets must be able to do": {
+			func(s *corev1.PodSpec) {
+				s.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
+			},
+			func(*corev1.PodSpec) {}, 2,
+		},
 		"what every node has": {
 			func(s *corev1.PodSpec) {
 				s.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}

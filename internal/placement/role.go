@@ -18,7 +18,7 @@ type Role struct {
 	// Devices is what a node must meet to reach the devices that members' resource claims have been given, as Affinity.
 	Devices [][]Requirement
 	// Mounts is what filters of others look at beside what is said here: kinds of volumes and of
-	// resource claims. What such a filter says of one member holds for those with the same.
+	// resource claims, and features of kubelets. What such a filter says of one member holds for those with the same.
 	Mounts      []string
 	Tolerations []Toleration
 	// Pools restricts the nodes to these pools; nil allows all.

@@ -1,6 +1,8 @@
 package clusterstate
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
@@ -17,6 +19,24 @@ func (s *State) FindPendingClaims(of inventory.PendingClaim) {
 // FindResourceClaims tells how to find claims for devices; before that, nobody knows.
 func (s *State) FindResourceClaims(of inventory.ResourceClaim) {
 	s.devicesOf = of
+}
+
+// PendingClaims lists the claims that a pod names and that have been given nothing yet, neither a volume nor devices.
+func (s *State) PendingClaims(p *corev1.Pod) (claims []string) {
+	for _, mounted := range p.Spec.Volumes {
+		if claim := mounted.PersistentVolumeClaim; claim != nil && s.pendingOf != nil && s.pendingOf(p.Namespace, claim.ClaimName) != nil {
+			claims = append(claims, "volume "+p.Namespace+"/"+claim.ClaimName)
+		}
+	}
+	for _, ref := range p.Spec.ResourceClaims {
+		if ref.ResourceClaimName == nil || s.devicesOf == nil {
+			continue
+		}
+		if claim := s.devicesOf(p.Namespace, *ref.ResourceClaimName); claim != nil && claim.Status.Allocation == nil {
+			claims = append(claims, "devices "+p.Namespace+"/"+*ref.ResourceClaimName)
+		}
+	}
+	return claims
 }
 
 // restricted lists the members of a gang with the nodes that reach their volumes and devices.

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
@@ -47,4 +48,24 @@ func TestMembersWithClaimsOfTheirOwn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A claim is pending until it has a volume, or devices.
+func TestPendingClaims(t *testing.T) {
+	s := newState(t)
+	pod := podtest.New("p")
+	for _, name := range []string{"bound", "late", "none"} {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: name, ResourceClaimName: &name})
+	}
+	pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "template", ResourceClaimTemplateName: new(string)})
+	assert.Empty(t, s.PendingClaims(pod), "nobody knows")
+	s.FindPendingClaims(func(_, name string) *corev1.PersistentVolumeClaim {
+		return map[string]*corev1.PersistentVolumeClaim{"late": {}}[name]
+	})
+	given := resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}}
+	s.FindResourceClaims(func(_, name string) *resourcev1.ResourceClaim {
+		return map[string]*resourcev1.ResourceClaim{"late": {}, "bound": {Status: given}}[name]
+	})
+	assert.Equal(t, []string{"volume ns/late", "devices ns/late"}, s.PendingClaims(pod))
 }

@@ -3,6 +3,7 @@ package clustercache
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	resourceinformers "k8s.io/client-go/informers/resource/v1"
@@ -40,6 +41,13 @@ func (f *follower) followResourceClaims(informer resourceinformers.ResourceClaim
 		return nil, fmt.Errorf("follow resource claims: %w", err)
 	}
 	return handled.HasSynced, nil
+}
+
+// PendingClaims lists the claims that a pod names and that have been given nothing yet ([clusterstate.State.PendingClaims]).
+func (c *Cache) PendingClaims(p *corev1.Pod) []string {
+	c.lock()
+	defer c.unlock()
+	return c.state.PendingClaims(p)
 }
 
 // reportReturned reports that there may be room when a claim loses devices that it had.

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -253,6 +254,9 @@ func (p *Plugin) startAttempt(key string, pod *corev1.Pod, d clustercache.Decisi
 			p.handle.DeleteNominatedPodIfExists(s.pod)
 		}
 	}
+	if r.ordered {
+		p.setLeaders(r)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteBegin(r, d.Running)
@@ -262,6 +266,22 @@ func (p *Plugin) startAttempt(key string, pod *corev1.Pod, d clustercache.Decisi
 	maps.Copy(g.assumed, r.pods)
 	s = r.pods[pod.UID]
 	return r, s, s != nil && r.isNext(s)
+}
+
+// setLeaders finds the members whom others need: the first of those that share a volume claim or a resource claim
+// which has been given nothing yet. Its volume or devices are made when it is about to be bound, and only then can the others have a place.
+func (p *Plugin) setLeaders(r *attempt) {
+	sharing := map[string][]*assumedPod{}
+	for _, s := range r.pods {
+		for _, shared := range p.cache.PendingClaims(s.pod) {
+			sharing[shared] = append(sharing[shared], s)
+		}
+	}
+	for _, pods := range sharing {
+		if len(pods) > 1 {
+			slices.MinFunc(pods, func(a, b *assumedPod) int { return cmp.Compare(a.position, b.position) }).leads = true
+		}
+	}
 }
 
 // nominate tells the framework where a member will be, so that pods of no higher

@@ -138,7 +138,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 }
 
 // Reserve notes that the member holds its place in the scheduler's cache, and activates the
-// one that comes after it.
+// one that comes after it, unless that needs what is still to be made for this one.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) *fwk.Status {
 	s := assumedIn(state)
 	if s == nil {
@@ -153,12 +153,20 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Po
 		s.reserved = true
 		s.attempt.reserved++
 	}
+	if s.leads && s.attempt.phase == phaseReserving {
+		s.attempt.leading, s.attempt.led = s, true
+	}
 	next := s.attempt.nextPod()
 	p.mu.Unlock()
+	p.activateNext(ctx, next)
+	return nil
+}
+
+// activateNext activates the member that is reserved next, nil for none.
+func (p *Plugin) activateNext(ctx context.Context, next *assumedPod) {
 	if next != nil {
 		p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{next.pod.Namespace + "/" + next.pod.Name: next.pod})
 	}
-	return nil
 }
 
 // Unreserve rolls back the whole gang, for a pause when another plugin has failed, unless it is being bound already: then the member
@@ -190,7 +198,8 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.
 	}
 }
 
-// Permit makes members wait until all of them have a place, and lets them bind together.
+// Permit makes members wait until all of them have a place, and lets them bind together. One that others need something of
+// goes on, up to its binding.
 func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ string) (*fwk.Status, time.Duration) {
 	s := assumedIn(state)
 	if s == nil {
@@ -203,7 +212,11 @@ func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod
 		return unschedulable("gang %s is being planned again", r.key), 0
 	}
 	if r.reserved < len(r.pods) && r.phase == phaseReserving {
+		leads := r.leading == s
 		p.mu.Unlock()
+		if leads {
+			return nil, 0
+		}
 		return fwk.NewStatus(fwk.Wait), waitForOthers
 	}
 	r.on(passes)
@@ -221,8 +234,15 @@ func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *corev1.Pod
 // volumes or devices for them, and fail, when a member has passed its cycle. It returns why the
 // member is not bound when one cannot be.
 func (p *Plugin) awaitOthers(ctx context.Context, s *assumedPod) *fwk.Status {
+	decided := p.prepare(s)
+	if s.leads {
+		p.mu.Lock()
+		next := s.attempt.nextPod()
+		p.mu.Unlock()
+		p.activateNext(ctx, next)
+	}
 	select {
-	case <-p.prepare(s):
+	case <-decided:
 	case <-ctx.Done():
 		return fwk.AsStatus(context.Cause(ctx))
 	}

@@ -8,7 +8,8 @@
 // keeps, and all members are charged to the view at once. The other members follow;
 // their cycles look at their planned node only (PreFilter), under the filters of all
 // other plugins. They wait until every planned member has passed (Permit), and bind
-// together. When another plugin refuses a planned node, the whole gang is rolled
+// together. One that others need something of, a resource claim or volume claim that they share and that has been given
+// nothing yet, goes up to its binding before they pass. When another plugin refuses a planned node, the whole gang is rolled
 // back and planned again, after a second look without that node (PostFilter, Unreserve).
 //
 // A gang that does not fit leaves the queue. A worker tries it again when something

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -23,10 +24,26 @@ func (p *Plugin) Failures(handle hooks.FailureHandler) hooks.FailureHandler {
 		}
 		if status.IsRejected() {
 			handle(ctx, hooks.Quiet(ctx, profile), info, status, nominating, start)
+			p.activateNext(ctx, p.overtaken(key, pod))
 			p.statuses.add(key)
 			return
 		}
 		handle(ctx, profile, info, status, nominating, start)
 		p.statuses.add(key, pod.UID)
 	}
+}
+
+// overtaken returns the place of a member that has become the next while its cycle was told that others come before it, nil when it has
+// not: it was in no queue then, from which it could have been activated.
+func (p *Plugin) overtaken(key string, pod *corev1.Pod) *assumedPod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	if !ok {
+		return nil
+	}
+	if s := g.assumed[pod.UID]; s != nil && s.attempt.led && s.attempt.nextPod() == s {
+		return s
+	}
+	return nil
 }

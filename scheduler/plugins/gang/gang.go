@@ -85,6 +85,8 @@ type assumedPod struct {
 	record  contract.Allocation
 	// position is the place in the order of the attempt, when it has one.
 	position int
+	// leads means that others need what other plugins make for this member before it is bound: a volume, or devices.
+	leads bool
 	// reserved means that the member has passed its cycle and holds its place in the
 	// scheduler's cache; prepared, that other plugins have done what they do before it is bound.
 	reserved, prepared bool
@@ -105,6 +107,10 @@ type attempt struct {
 	kept  bool
 	// ordered means that members are reserved in the order of their positions.
 	ordered bool
+	// leading is the member that has passed its cycle and whom those that come after it wait for until it is prepared, nil for none;
+	// led means that there was one.
+	leading *assumedPod
+	led     bool
 	// backoff is how long the gang stays out after the attempt has failed.
 	backoff time.Duration
 }
@@ -126,12 +132,12 @@ func (g *gang) fail(r *attempt) {
 
 // isNext reports whether a member is the next to be reserved. The plugin's lock must be held.
 func (r *attempt) isNext(s *assumedPod) bool {
-	return !r.ordered || r.phase != phaseReserving || s.position <= r.reserved
+	return !r.ordered || r.phase != phaseReserving || r.leading == nil && s.position <= r.reserved || r.leading == s
 }
 
 // nextPod is the assumed pod that is reserved next, nil when there is none or any may come.
 func (r *attempt) nextPod() *assumedPod {
-	if r.ordered && r.phase == phaseReserving {
+	if r.ordered && r.phase == phaseReserving && r.leading == nil {
 		for _, s := range r.pods {
 			if s.position == r.reserved {
 				return s

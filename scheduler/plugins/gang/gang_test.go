@@ -917,3 +917,70 @@ func TestOnlyPlannedMembersAreNotAsPlanned(t *testing.T) {
 	require.Len(t, notes, 1)
 	assert.Contains(t, notes[0], "NotAsPlanned")
 }
+
+// A member that others need something of goes up to its binding before they have their places, and is bound with them.
+func TestMemberThatLeads(t *testing.T) {
+	lead := func(t *testing.T) (b *bench, pods []*corev1.Pod, first *assumedPod) {
+		b = newBench(t, "a")
+		pods = b.gangPods("job", 3, 2)
+		for _, pod := range pods {
+			pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		}
+		b.submit(pods)
+		state := framework.NewCycleState()
+		b.states[pods[0].UID] = state
+		_, status := b.plugin.PreFilter(t.Context(), state, pods[0], nil)
+		require.True(t, status.IsSuccess(), status.Message())
+		first = assumedIn(state)
+		first.leads = true
+		b.handle.takeActivated()
+		require.True(t, b.plugin.Reserve(t.Context(), state, pods[0], "a").IsSuccess())
+		assert.Empty(t, b.handle.takeActivated(), "nobody comes after it yet")
+		status, _ = b.plugin.Permit(t.Context(), state, pods[0], "a")
+		require.True(t, status.IsSuccess(), status.Message())
+		_, status = b.attempt(pods[1])
+		assert.Contains(t, status.Message(), "other members of gang ns/job come before it")
+		b.failed(pods[1], status)
+		assert.Empty(t, b.handle.takeActivated())
+		return b, pods, first
+	}
+	t.Run("they follow", func(t *testing.T) {
+		b, pods, first := lead(t)
+		bound := make(chan *fwk.Status)
+		go func() { bound <- b.plugin.awaitOthers(t.Context(), first) }()
+		require.Eventually(t, func() bool {
+			b.plugin.mu.Lock()
+			defer b.plugin.mu.Unlock()
+			return first.prepared
+		}, time.Minute, time.Millisecond)
+		_, status := b.attempt(pods[1])
+		require.True(t, status.IsWait(), status.Message())
+		_, status = b.attempt(pods[2])
+		require.True(t, status.IsSuccess(), status.Message())
+		b.plugin.prepare(assumedIn(b.states[pods[1].UID]))
+		assert.Equal(t, phasePreparing, first.attempt.phase)
+		b.plugin.prepare(assumedIn(b.states[pods[2].UID]))
+		assert.True(t, (<-bound).IsSuccess())
+		assert.Equal(t, phaseBinding, first.attempt.phase)
+	})
+	t.Run("one is told to wait at this moment", func(t *testing.T) {
+		b, pods, first := lead(t)
+		_, status := b.attempt(pods[1])
+		b.plugin.prepare(first)
+		b.failed(pods[1], status)
+		assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
+	})
+	t.Run("another has no place", func(t *testing.T) {
+		b, pods, first := lead(t)
+		b.plugin.prepare(first)
+		_, status := b.attempt(pods[1])
+		require.True(t, status.IsWait(), status.Message())
+		b.refuse(pods[2])
+		assert.Contains(t, b.plugin.awaitOthers(t.Context(), first).Message(), "is being planned again")
+		for _, pod := range pods[:2] {
+			b.plugin.Unreserve(t.Context(), b.states[pod.UID], pod, "a")
+		}
+		assert.Equal(t, phaseClosing, first.attempt.phase)
+		assert.False(t, b.cache.Assumed(pods[0].UID), "the places are free")
+	})
+}

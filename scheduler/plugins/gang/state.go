@@ -161,11 +161,14 @@ func (r *attempt) on(e event) (moved bool) {
 // prepare notes that a member can be bound. The last one starts the binding of all, and prepare
 // reports it.
 func (r *attempt) prepare(s *assumedPod) (starts bool) {
-	if r.phase != phasePreparing || s.prepared {
+	if s.prepared || r.phase != phasePreparing && (r.phase != phaseReserving || r.leading != s) {
 		return false
 	}
 	s.prepared = true
 	r.prepared++
+	if r.leading == s {
+		r.leading = nil
+	}
 	return r.prepared == len(r.pods) && r.on(prepared)
 }
 

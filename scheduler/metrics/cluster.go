@@ -139,7 +139,7 @@ func (c *clusterCollector) countGPUs(snapshot *clusterstate.Snapshot, set setter
 				switch {
 				case gpu.Unhealthy != "":
 					state = "unhealthy"
-				case gpu.Free():
+				case gpu.Free() && !node.Unsure:
 					state = "free"
 				}
 				counts[kind{pool.Name, pool.Mode, state}]++

@@ -45,17 +45,22 @@ func pod(name string, gpus int64, node string) *corev1.Pod {
 	return p
 }
 
+// setNode makes a node with eight GPUs.
+func setNode(t *testing.T, cache *clustercache.Cache, name string) {
+	t.Helper()
+	eight := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
+	_, err := cache.SetNode(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100"}},
+		Status:     corev1.NodeStatus{Capacity: eight, Allocatable: eight},
+	})
+	require.NoError(t, err)
+}
+
 func cluster(t *testing.T) *clustercache.Cache {
 	t.Helper()
 	cache := clustercache.New()
-	eight := corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8"), corev1.ResourcePods: resource.MustParse("110")}
-	for _, name := range []string{"n1", "n2"} {
-		_, err := cache.SetNode(&corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{contract.NodeModeLabel: "topology", contract.NodePoolNameLabel: "v100"}},
-			Status:     corev1.NodeStatus{Capacity: eight, Allocatable: eight},
-		})
-		require.NoError(t, err)
-	}
+	setNode(t, cache, "n1")
+	setNode(t, cache, "n2")
 	_, err := cache.SetQuotaTree(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"root": map[string]any{
 		"children": []any{map[string]any{"name": "team", "namespaces": []any{"default"},
 			"min": map[string]any{contract.ResourceTopologyGPU: "4"}, "max": map[string]any{contract.ResourceTopologyGPU: "16", "cpu": "500m"}}},
@@ -108,6 +113,29 @@ gpuplan_quota_used{leaf="root/team",resource="cpu"} 0
 
 	cache.RemovePod("greedy")
 	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(""), "gpuplan_gangs_waiting"), "a gang that is gone waits no more")
+}
+
+// On a node with a pod that others have bound, and of which nobody knows which GPUs it has, none is free.
+func TestGPUsOfPodsWithoutARecord(t *testing.T) {
+	cache := cluster(t)
+	m, registry := registered(cache)
+	m.Lead()
+	bare := pod("bare", 2, "n1")
+	bare.Annotations = nil
+	cache.SetPod(bare)
+	other := pod("other", 3, "n2")
+	other.Annotations, other.Spec.SchedulerName = nil, "default-scheduler"
+	cache.SetPod(other)
+	setNode(t, cache, "n3")
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP gpuplan_gpus [ALPHA] GPUs by pool, mode of the node, and state: free, used whole or in part, or unhealthy.
+# TYPE gpuplan_gpus gauge
+gpuplan_gpus{mode="topology",pool="v100",state="free"} 8
+gpuplan_gpus{mode="topology",pool="v100",state="used"} 16
+# HELP gpuplan_idle_gpus [ALPHA] Idle GPUs, the idle parts of shared GPUs included.
+# TYPE gpuplan_idle_gpus gauge
+gpuplan_idle_gpus 8
+`), "gpuplan_gpus", "gpuplan_idle_gpus"))
 }
 
 // A gang that waits is counted as one whatever makes it wait, and none that has its place.

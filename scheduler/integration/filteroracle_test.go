@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,7 @@ import (
 // that come one after the other, in any order, by trying all of it.
 type oracle struct {
 	filters  framework.Framework
+	devices  fwk.SharedDRAManager
 	snapshot *schedulercache.Snapshot
 	nodes    []*corev1.Node
 	// there are the pods that are on nodes.
@@ -47,11 +49,12 @@ func newOracle(t *testing.T) *oracle {
 	slices, err := tracker.StartTracker(ctx, tracker.Options{SliceInformer: factory.Resource().V1().ResourceSlices(), KubeClient: api()})
 	require.NoError(t, err)
 	claims := assumecache.NewAssumeCache(logger, factory.Resource().V1().ResourceClaims().Informer(), "ResourceClaim", "", nil)
+	o.devices = dynamicresources.NewDRAManager(ctx, claims, slices, factory)
 	config, err := latest.Default()
 	require.NoError(t, err)
 	o.filters, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), &config.Profiles[0],
 		frameworkruntime.WithClientSet(api()), frameworkruntime.WithInformerFactory(factory), frameworkruntime.WithSnapshotSharedLister(o),
-		frameworkruntime.WithSharedDRAManager(dynamicresources.NewDRAManager(ctx, claims, slices, factory)),
+		frameworkruntime.WithSharedDRAManager(o.devices),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
 		frameworkruntime.WithParallelism(1), frameworkruntime.WithLogger(logger))
 	require.NoError(t, err)
@@ -79,35 +82,44 @@ func (o *oracle) look(nodes []*corev1.Node, there []*corev1.Pod) {
 	o.nodes, o.there, o.tried = nodes, there, map[string]bool{}
 }
 
-// canBe reports whether the pods of all roles, of each alike, can be placed.
-func (o *oracle) canBe(ctx context.Context, roles [][]*corev1.Pod) (bool, error) {
-	return o.place(ctx, roles, nil, make([]int, len(roles)))
+// canBe reports whether enough of the pods can be placed.
+func (o *oracle) canBe(ctx context.Context, pods []*corev1.Pod, enough func(placed []*corev1.Pod) bool) (bool, error) {
+	groups := o.alike(pods)
+	group := map[string]int{}
+	for i, pods := range groups {
+		for _, pod := range pods {
+			group[pod.Name] = i
+		}
+	}
+	return o.place(ctx, groups, nil, search{group, enough})
 }
 
-// place places the pods that are left of each role, beside those that have a place.
-func (o *oracle) place(ctx context.Context, roles [][]*corev1.Pod, placed []*corev1.Pod, next []int) (bool, error) {
-	done := true
-	for i := range roles {
-		done = done && next[i] == len(roles[i])
-	}
-	if done {
+// search is what is searched: enough placed pods, each of a group of pods alike.
+type search struct {
+	group  map[string]int
+	enough func(placed []*corev1.Pod) bool
+}
+
+// place places pods that are left of each group beside those that have a place.
+func (o *oracle) place(ctx context.Context, left [][]*corev1.Pod, placed []*corev1.Pod, s search) (bool, error) {
+	if s.enough(placed) {
 		return true, nil
 	}
-	key := o.describe(roles, placed)
+	key := s.describe(placed)
 	if o.tried[key] {
 		return false, nil
 	}
 	o.tried[key] = true
-	for i, role := range roles {
-		if next[i] == len(role) {
+	for i, group := range left {
+		if len(group) == 0 {
 			continue
 		}
+		rest := slices.Clone(left)
+		rest[i] = group[1:]
 		for _, node := range o.nodes {
-			next[i]++
-			ok, err := o.try(ctx, placed, role[next[i]-1], node, func(pod *corev1.Pod) (bool, error) {
-				return o.place(ctx, roles, append(placed[:len(placed):len(placed)], pod), next)
+			ok, err := o.try(ctx, placed, group[0], node, func(pod *corev1.Pod) (bool, error) {
+				return o.place(ctx, rest, append(placed[:len(placed):len(placed)], pod), s)
 			})
-			next[i]--
 			if ok || err != nil {
 				return ok, err
 			}
@@ -116,17 +128,11 @@ func (o *oracle) place(ctx context.Context, roles [][]*corev1.Pod, placed []*cor
 	return false, nil
 }
 
-// describe tells states apart: how many pods of each role are on each node.
-func (o *oracle) describe(roles [][]*corev1.Pod, placed []*corev1.Pod) string {
-	roleOf := map[string]int{}
-	for i, role := range roles {
-		for _, pod := range role {
-			roleOf[pod.Name] = i
-		}
-	}
+// describe tells states apart: how many pods of each group are on each node.
+func (s search) describe(placed []*corev1.Pod) string {
 	counts := map[string]int{}
 	for _, pod := range placed {
-		counts[fmt.Sprint(roleOf[pod.Name], pod.Spec.NodeName)]++
+		counts[fmt.Sprint(s.group[pod.Name], pod.Spec.NodeName)]++
 	}
 	return fmt.Sprint(counts)
 }
@@ -158,9 +164,45 @@ func (o *oracle) try(ctx context.Context, placed []*corev1.Pod, pod *corev1.Pod,
 		return false, status.AsError()
 	}
 	defer o.filters.RunReservePluginsUnreserve(ctx, state, pod, node.Name)
+	restore, err := o.allocate(pod)
+	if err != nil {
+		return false, err
+	}
+	defer restore()
 	there := pod.DeepCopy()
 	there.Spec.NodeName = node.Name
 	return then(there)
+}
+
+// allocate gives the claims that a pod names the devices that were reserved for them, as they have once it is bound: others may use them,
+// too, then. The returned function takes them back.
+func (o *oracle) allocate(pod *corev1.Pod) (restore func(), err error) {
+	claims, given := o.devices.ResourceClaims(), []string{}
+	restore = func() {
+		for _, name := range given {
+			claims.AssumedClaimRestore(pod.Namespace, name)
+		}
+	}
+	for _, ref := range pod.Spec.ResourceClaims {
+		claim, err := claims.Get(pod.Namespace, *ref.ResourceClaimName)
+		if err != nil {
+			restore()
+			return nil, err
+		}
+		reserved := claims.GetPendingAllocation(claim.UID)
+		if reserved == nil {
+			continue
+		}
+		claim = claim.DeepCopy()
+		claim.Status.Allocation = reserved
+		claims.MaybeRemoveClaimPendingAllocation(claim.UID, true)
+		if err := claims.AssumeClaimAfterAPICall(claim); err != nil {
+			restore()
+			return nil, err
+		}
+		given = append(given, claim.Name)
+	}
+	return restore, nil
 }
 
 // couldHave reports whether pods could have come to their nodes in some order.

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
 )
 
 // The suite makes clusters and gangs for the filters of kube-scheduler from a seed. One of
@@ -59,6 +62,21 @@ func TestFilters(t *testing.T) {
 	require.Greater(t, waits, *filterClusters*len(filterClasses)/20)
 }
 
+// TestFilterClasses holds the classes of the suite to the filters of kube-scheduler's default profile: one that a version of
+// Kubernetes adds has a class, or a reason why it needs none.
+func TestFilterClasses(t *testing.T) {
+	connect(t)
+	filters := map[string]bool{}
+	for _, plugin := range newOracle(t).filters.ListPlugins().Filter.Enabled {
+		filters[plugin.Name] = true
+		has := slices.ContainsFunc(filterClasses, func(c filterClass) bool { return c.plugin() == plugin.Name })
+		assert.NotEqual(t, withoutClass[plugin.Name] != "", has, plugin.Name)
+	}
+	for _, class := range filterClasses {
+		assert.True(t, filters[class.plugin()], class.name)
+	}
+}
+
 // clashes reports whether two classes change the same field of a pod, or make the same object.
 func (*filterWorld) clashes(a, b int) bool {
 	affinity := func(i int) bool { return strings.HasSuffix(filterClasses[i].name, "Affinity") }
@@ -80,6 +98,9 @@ func (w *filterWorld) hold(t *testing.T, a *agreement, o *oracle) bool {
 	a.awaitReady(t, w.nodes)
 	inParallel(t, w.there, createPod(ctx))
 	defer a.remove(t, w.there)
+	for _, begin := range w.begin {
+		require.NoError(t, begin(ctx))
+	}
 	a.probe(t, worldGang{namespace: "default", name: w.id + "-probe"})
 	o.await(t, w.seen)
 	all, err := api().CoreV1().Nodes().List(ctx, metav1.ListOptions{}) // the platform's own is a domain, too
@@ -90,26 +111,33 @@ func (w *filterWorld) hold(t *testing.T, a *agreement, o *oracle) bool {
 	}
 	can := o.ask(t, nodes, w)
 
-	pods := w.pods()
+	pods := slices.Concat(w.pods(), w.late)
 	inParallel(t, pods, createPod(ctx))
 	defer a.remove(t, pods)
 	if !can && w.awaitReason(t, a) && !o.ask(t, nodes, w) {
 		return false
 	}
-	live := make([]*corev1.Pod, len(pods))
 	a.await(t, "gang "+w.id+", which fits, to be bound", func() error {
-		for i, p := range pods {
-			if live[i] = a.pod(p); live[i] == nil || live[i].Spec.NodeName == "" {
-				return fmt.Errorf("%s: %s", p.Name, w.reason(a))
-			}
+		if live := w.bound(a); !w.enough(live) {
+			return fmt.Errorf("%d of %v are bound: %s", len(live), w.needs, w.reason(a))
 		}
 		return nil
 	})
 	require.Eventually(t, func() bool {
-		could, err := o.couldHave(ctx, live, nil)
+		could, err := o.couldHave(ctx, w.bound(a), nil)
 		return err == nil && could
 	}, settled, time.Millisecond, "the filters allow what was placed")
 	return true
+}
+
+// bound are the pods of the gang that have a node, those that start late, too.
+func (w *filterWorld) bound(a *agreement) (live []*corev1.Pod) {
+	for _, p := range slices.Concat(w.pods(), w.late) {
+		if pod := a.pod(p); pod != nil && pod.Spec.NodeName != "" {
+			live = append(live, pod)
+		}
+	}
+	return live
 }
 
 // ask reports whether the gang can be placed. What the oracle follows may reach its filters
@@ -118,7 +146,7 @@ func (o *oracle) ask(t *testing.T, nodes []*corev1.Node, w *filterWorld) (can bo
 	t.Helper()
 	require.Eventually(t, func() bool {
 		o.look(nodes, w.there)
-		answer, err := o.canBe(context.Background(), w.roles)
+		answer, err := o.canBe(context.Background(), w.pods(), w.enough)
 		can = answer
 		return err == nil
 	}, settled, time.Millisecond, "the filters see what the gang uses")
@@ -144,11 +172,8 @@ func (w *filterWorld) awaitReason(t *testing.T, a *agreement) bool {
 	text, runs := "", false
 	a.await(t, "gang "+w.id+", which does not fit, to say so", func() error {
 		text = w.reason(a)
-		for _, p := range w.pods() {
-			if pod := a.pod(p); pod != nil && pod.Spec.NodeName != "" {
-				runs = true
-				return nil
-			}
+		if runs = len(w.bound(a)) > 0; runs {
+			return nil
 		}
 		if !strings.Contains(text, "members fit") && !strings.HasPrefix(text, "pod ") {
 			return fmt.Errorf("it says %q", text)
@@ -174,8 +199,12 @@ func (o *oracle) await(t *testing.T, objects []seenObject) {
 	t.Helper()
 	for _, object := range objects {
 		require.Eventually(t, func() bool {
-			_, ok, err := o.stores[object.resource].GetByKey(object.key)
-			return err == nil && ok
+			stored, ok, err := o.stores[object.resource].GetByKey(object.key)
+			if err != nil || !ok {
+				return false
+			}
+			known, ok := stored.(metav1.Object)
+			return object.state == nil || ok && !follow.Older(known, object.state)
 		}, settled, time.Millisecond, "%s %s", object.resource, object.key)
 	}
 }

@@ -45,7 +45,7 @@ func (w *filterWorld) volume(name string, modes []corev1.PersistentVolumeAccessM
 func (w *filterWorld) createVolume(volume *corev1.PersistentVolume) {
 	_, err := api().CoreV1().PersistentVolumes().Create(w.t.Context(), volume, metav1.CreateOptions{})
 	require.NoError(w.t, err)
-	w.seen = append(w.seen, seenObject{"persistentvolumes", volume.Name})
+	w.seen = append(w.seen, seenObject{"persistentvolumes", volume.Name, nil})
 	w.clean = append(w.clean, func(ctx context.Context) error {
 		return removeUnprotected(ctx, corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", volume.Name)
 	})
@@ -54,7 +54,7 @@ func (w *filterWorld) createVolume(volume *corev1.PersistentVolume) {
 func (w *filterWorld) createClaim(claim *corev1.PersistentVolumeClaim) {
 	_, err := api().CoreV1().PersistentVolumeClaims(w.namespace).Create(w.t.Context(), claim, metav1.CreateOptions{})
 	require.NoError(w.t, err)
-	w.seen = append(w.seen, seenObject{"persistentvolumeclaims", w.namespace + "/" + claim.Name})
+	w.seen = append(w.seen, seenObject{"persistentvolumeclaims", w.namespace + "/" + claim.Name, nil})
 	w.clean = append(w.clean, func(ctx context.Context) error {
 		return removeUnprotected(ctx, corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), w.namespace, claim.Name)
 	})

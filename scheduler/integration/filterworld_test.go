@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -33,27 +36,48 @@ type filterWorld struct {
 	namespace string
 	nodes     []worldNode
 	there     []*corev1.Pod
-	// roles are the pods of the gang by role, of each alike.
+	// roles are the pods of the gang by role, without those that start after the others, which are late.
 	roles [][]*corev1.Pod
+	late  []*corev1.Pod
+	// needs is how many of a role must run, and of all roles for "".
+	needs map[string]int
 	// clean takes away what the world's classes have made.
 	clean []func(context.Context) error
+	// begin is what is done once the pods are there that run.
+	begin []func(context.Context) error
 	// seen are the objects that must have been seen before pods are tried.
 	seen []seenObject
 }
 
-// seenObject is an object by its resource and key.
-type seenObject struct{ resource, key string }
+// seenObject is an object by its resource and key, and the state that it must have been seen in, nil for any.
+type seenObject struct {
+	resource, key string
+	state         metav1.Object
+}
 
-// filterClasses make what the filters of a plugin look at.
-var filterClasses = []struct {
+// withoutClass are the filters that cannot matter to a gang, with the reason.
+var withoutClass = map[string]string{
+	names.NodeName: "no scheduler is asked about a pod that names its node; it runs there",
+}
+
+// filterClass makes what the filters of a plugin look at. Its name begins with that of the plugin.
+type filterClass struct {
 	name string
 	make func(*filterWorld)
-}{
+}
+
+func (c filterClass) plugin() string {
+	name, _, _ := strings.Cut(c.name, " ")
+	return name
+}
+
+var filterClasses = []filterClass{
 	{"NodeAffinity", (*filterWorld).nodeAffinity},
 	{"NodePorts", (*filterWorld).nodePorts},
 	{"TaintToleration", (*filterWorld).taints},
 	{"NodeUnschedulable", (*filterWorld).cordons},
 	{"NodeResourcesFit", (*filterWorld).resources},
+	{"NodeDeclaredFeatures", (*filterWorld).declaredFeatures},
 	{"VolumeRestrictions", (*filterWorld).sharedDisk},
 	{"NodeVolumeLimits", (*filterWorld).volumeLimits},
 	{"VolumeBinding", (*filterWorld).boundVolumes},
@@ -62,6 +86,7 @@ var filterClasses = []struct {
 	{"PodTopologySpread", (*filterWorld).spreads},
 	{"InterPodAffinity", (*filterWorld).podAffinity},
 	{"DynamicResources", (*filterWorld).devices},
+	{"DynamicResources in use", (*filterWorld).usedDevices},
 	{"DynamicResources of extended resources", (*filterWorld).extendedDevices},
 }
 
@@ -77,29 +102,113 @@ func newFilterWorld(t *testing.T, random *rand.Rand, id, namespace string) *filt
 		w.nodes = append(w.nodes, n)
 	}
 	for i := range w.IntN(3) {
-		w.there = append(w.there, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-there-%d", id, i), Labels: map[string]string{appLabel: w.pick(id, "web")}},
-			Spec: corev1.PodSpec{
-				NodeName: w.node(), TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "main", Image: "test"}},
-			},
-		})
+		pod := w.running(fmt.Sprintf("there-%d", i), w.node())
+		pod.Labels = map[string]string{appLabel: w.pick(id, "web")}
+		w.there = append(w.there, pod)
 	}
-	g := worldGang{namespace: namespace, name: id}
-	total := 0
-	for i := range 1 + w.IntN(2) {
-		members, gpus := 1+w.IntN(4), int64(1+w.IntN(4))
+	w.gang()
+	return w
+}
+
+// filterRoles are the roles of gangs, in the order in which they have them.
+var filterRoles = []string{contract.ReplicaWorker, contract.ReplicaMaster, "evaluator"}
+
+// gang makes a gang: of up to three roles, elastic or not, with GPUs, parts of them, or members without any, and sometimes
+// with a launcher.
+func (w *filterWorld) gang() {
+	g := worldGang{namespace: w.namespace, name: w.id}
+	parts := w.chance(6)
+	if parts {
+		w.shareGPUs()
+	}
+	total, elastic, most := 0, w.chance(3), 4
+	bare := !parts && !elastic && w.chance(6)
+	roles := 1 + w.IntN(len(filterRoles))
+	if roles == len(filterRoles) {
+		most = 2
+	}
+	for i := range roles {
+		members := 1 + w.IntN(most)
 		total += members
-		g.add([]string{contract.ReplicaWorker, contract.ReplicaMaster}[i], members, func(pod *corev1.Pod) {
-			list := corev1.ResourceList{corev1.ResourceCPU: quantity(1), contract.ResourceTopologyGPU: quantity(gpus)}
-			pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
-			pod.Labels[appLabel] = id
+		asks := corev1.ResourceList{corev1.ResourceCPU: quantity(1)}
+		switch {
+		case parts: // half of a GPU, so that whatever is left holds as much as it sums up to
+			asks[contract.ResourceGPUMemory], asks[contract.ResourceCorePercent] = quantity(8), quantity(50)
+		case bare:
+		case elastic || i == 0 || !w.chance(4): // those without would wait for the others in an elastic gang
+			asks[contract.ResourceTopologyGPU] = quantity(int64(1 + w.IntN(4)))
+		}
+		g.add(filterRoles[i], members, func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: asks, Limits: asks.DeepCopy()}
+			pod.Labels[appLabel] = w.id
 		})
 		w.roles = append(w.roles, g.pods[len(g.pods)-members:])
 	}
-	for _, pod := range g.pods {
-		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = id, strconv.Itoa(total)
+	w.needs = map[string]int{"": total}
+	if elastic {
+		w.stretch(total)
 	}
-	return w
+	if !bare && w.chance(6) { // beside others without GPUs it would be one of them
+		g.add(contract.ReplicaLauncher, 1)
+		w.late = g.pods[total:]
+	}
+	for _, pod := range g.pods {
+		pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = w.id, strconv.Itoa(w.needs[""])
+		pod.Labels[contract.TopologyReplicasLabel] = strconv.Itoa(total)
+	}
+}
+
+// stretch makes fewer members enough, and has a role need some for itself now and then. The one master there is always is.
+func (w *filterWorld) stretch(total int) {
+	w.needs[""] = 1 + w.IntN(total)
+	together := 0
+	for i, role := range w.roles {
+		name, needs := filterRoles[i], 0
+		switch {
+		case w.chance(3):
+			needs = 1 + w.IntN(len(role))
+			for _, pod := range role {
+				pod.Labels[contract.RoleMinLabel] = strconv.Itoa(needs)
+			}
+		case name == contract.ReplicaMaster && len(role) == 1:
+			needs = 1
+		}
+		if needs > 0 {
+			w.needs[name] = needs
+			together += needs
+		}
+	}
+	w.needs[""] = max(w.needs[""], together)
+}
+
+// shareGPUs has all nodes offer parts of GPUs.
+func (w *filterWorld) shareGPUs() {
+	for i := range w.nodes {
+		n := w.nodes[i].object
+		n.Labels[contract.NodeModeLabel] = "core_mem"
+		n.Status.Allocatable = n.Status.Allocatable.DeepCopy()
+		delete(n.Status.Allocatable, contract.ResourceTopologyGPU)
+		n.Status.Allocatable[contract.ResourceGPUCount] = quantity(8)
+		n.Status.Allocatable[contract.ResourceGPUMemory], n.Status.Allocatable[contract.ResourceCorePercent] = quantity(8*16), quantity(8*100)
+		n.Status.Capacity = n.Status.Allocatable
+	}
+}
+
+// enough reports whether so many of the gang's pods have a place that it runs.
+func (w *filterWorld) enough(placed []*corev1.Pod) bool {
+	have := map[string]int{}
+	for _, pod := range placed {
+		if role := pod.Labels[contract.JobReplicaTypeLabel]; role != contract.ReplicaLauncher {
+			have[role]++
+			have[""]++
+		}
+	}
+	for role, needs := range w.needs {
+		if have[role] < needs {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *filterWorld) chance(n int) bool { return w.IntN(n) == 0 }
@@ -108,13 +217,18 @@ func (w *filterWorld) pick(list ...string) string { return list[w.IntN(len(list)
 
 func (w *filterWorld) node() string { return w.nodes[w.IntN(len(w.nodes))].object.Name }
 
-// pods are those of the gang.
-func (w *filterWorld) pods() (all []*corev1.Pod) {
-	for _, role := range w.roles {
-		all = append(all, role...)
+// running is a pod that runs on a node.
+func (w *filterWorld) running(name, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.id + "-" + name},
+		Spec: corev1.PodSpec{
+			NodeName: node, TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "main", Image: "test"}},
+		},
 	}
-	return all
 }
+
+// pods are those of the gang that are to run together.
+func (w *filterWorld) pods() []*corev1.Pod { return slices.Concat(w.roles...) }
 
 // some calls a function for the roles that a class concerns: the first, and mostly the others.
 func (w *filterWorld) some(f func(role []*corev1.Pod)) {
@@ -129,11 +243,11 @@ func (w *filterWorld) nodeAffinity() {
 	w.some(func(role []*corev1.Pod) {
 		term := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"z0"}}}}
 		if w.chance(3) {
-			term = corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{w.node()}}}}
+			term = onNode(w.node())
 		}
 		for _, pod := range role {
 			if w.chance(3) { // a place of its own
-				term = corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{w.node()}}}}
+				term = onNode(w.node())
 			}
 			pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}}}
 		}
@@ -168,6 +282,29 @@ func (w *filterWorld) cordons() {
 	for i := range w.nodes {
 		w.nodes[i].object.Spec.Unschedulable = w.chance(2)
 	}
+}
+
+// declaredFeatures has members ask for what only the kubelets of some nodes say that they can do.
+func (w *filterWorld) declaredFeatures() {
+	const feature = "RestartAllContainersOnContainerExits"
+	for i := range w.nodes {
+		if w.chance(2) {
+			w.nodes[i].object.Status.DeclaredFeatures = []string{feature}
+		}
+	}
+	w.some(func(role []*corev1.Pod) {
+		for _, pod := range role {
+			if w.chance(4) {
+				continue
+			}
+			never := corev1.ContainerRestartPolicyNever
+			pod.Spec.Containers[0].RestartPolicy = &never
+			pod.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
+				Action:    corev1.ContainerRestartRuleActionRestartAllContainers,
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			}}
+		}
+	})
 }
 
 func (w *filterWorld) resources() {
@@ -216,7 +353,7 @@ func (w *filterWorld) volumeLimits() {
 		w.clean = append(w.clean, func(ctx context.Context) error {
 			return api().StorageV1().CSINodes().Delete(ctx, object.Name, metav1.DeleteOptions{})
 		})
-		w.seen = append(w.seen, seenObject{"csinodes", object.Name})
+		w.seen = append(w.seen, seenObject{"csinodes", object.Name, nil})
 	}
 	w.some(func(role []*corev1.Pod) {
 		for _, pod := range role {
@@ -270,7 +407,7 @@ func (w *filterWorld) localVolumes() {
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: w.id}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &mode}
 	_, err := api().StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{})
 	require.NoError(w.t, err)
-	w.seen = append(w.seen, seenObject{"storageclasses", w.id})
+	w.seen = append(w.seen, seenObject{"storageclasses", w.id, nil})
 	w.clean = append(w.clean, func(ctx context.Context) error {
 		return api().StorageV1().StorageClasses().Delete(ctx, w.id, metav1.DeleteOptions{})
 	})
@@ -365,25 +502,87 @@ func (w *filterWorld) podAffinity() {
 	}
 }
 
-// devices gives each member of the first role a claim for a device of its node.
+// devices gives each member of the first role a claim for a device of its node, or all of them one together.
 func (w *filterWorld) devices() {
-	ctx := w.t.Context()
 	w.offerDevices(nil)
-	for _, pod := range w.roles[0] {
-		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: pod.Name}, Spec: resourcev1.ResourceClaimSpec{
+	claim, together := "", w.chance(3)
+	for i, pod := range w.roles[0] {
+		if !together || i == 0 {
+			claim = w.resourceClaim(pod.Name).Name
+		}
+		claimDevice(pod, claim)
+	}
+}
+
+// usedDevices gives members claims of which most have been given the device of a node, for a pod that runs there. Some share one.
+func (w *filterWorld) usedDevices() {
+	w.offerDevices(nil)
+	w.some(func(role []*corev1.Pod) {
+		claim := ""
+		for _, pod := range role {
+			if claim == "" || !w.chance(3) {
+				claim = w.resourceClaim(pod.Name).Name
+				if !w.chance(4) {
+					w.useDevice(claim)
+				}
+			}
+			claimDevice(pod, claim)
+		}
+	})
+}
+
+// useDevice has a pod run for which a claim has been given the device of its node.
+func (w *filterWorld) useDevice(claim string) {
+	user := w.running(fmt.Sprintf("uses-%d", len(w.there)), w.node())
+	claimDevice(user, claim)
+	w.there = append(w.there, user)
+	w.begin = append(w.begin, func(ctx context.Context) error {
+		pod, err := api().CoreV1().Pods(w.namespace).Get(ctx, user.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		claims := api().ResourceV1().ResourceClaims(w.namespace)
+		object, err := claims.Get(ctx, claim, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		node := pod.Spec.NodeName
+		object.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
+		now := metav1.Now()
+		object.Status.Allocation = &resourcev1.AllocationResult{
+			AllocationTimestamp: &now,
+			NodeSelector:        &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{onNode(node)}},
+			Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{
+				Request: "device", Driver: w.id + ".example.com", Pool: node, Device: "used-by-" + pod.Name,
+			}}},
+		}
+		object, err = claims.UpdateStatus(ctx, object, metav1.UpdateOptions{})
+		w.seen = append(w.seen, seenObject{"resourceclaims", w.namespace + "/" + claim, object})
+		return err
+	})
+}
+
+// resourceClaim makes a claim for a device.
+func (w *filterWorld) resourceClaim(name string) *resourcev1.ResourceClaim {
+	claim, err := api().ResourceV1().ResourceClaims(w.namespace).Create(w.t.Context(), &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Spec: resourcev1.ResourceClaimSpec{
 			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
 				Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: w.id, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
 			}}},
-		}}
-		_, err := api().ResourceV1().ResourceClaims(w.namespace).Create(ctx, claim, metav1.CreateOptions{})
-		require.NoError(w.t, err)
-		w.seen = append(w.seen, seenObject{"resourceclaims", w.namespace + "/" + pod.Name})
-		w.clean = append(w.clean, func(ctx context.Context) error {
-			return removeUnprotected(ctx, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), w.namespace, claim.Name)
-		})
-		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: &claim.Name}}
-		pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "device"}}
-	}
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(w.t, err)
+	w.seen = append(w.seen, seenObject{"resourceclaims", w.namespace + "/" + name, nil})
+	w.clean = append(w.clean, func(ctx context.Context) error {
+		return removeUnprotected(ctx, resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), w.namespace, name)
+	})
+	return claim
+}
+
+// claimDevice has a pod use the device of a claim.
+func claimDevice(pod *corev1.Pod, claim string) {
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "device", ResourceClaimName: &claim}}
+	pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "device"}}
 }
 
 // extendedDevices has members ask for devices by an extended resource: the one that their class names, or the one that
@@ -438,7 +637,7 @@ func (w *filterWorld) offerDevices(extended *string) {
 	}}
 	_, err := api().ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{})
 	require.NoError(w.t, err)
-	w.seen = append(w.seen, seenObject{"deviceclasses", w.id})
+	w.seen = append(w.seen, seenObject{"deviceclasses", w.id, nil})
 	w.clean = append(w.clean, func(ctx context.Context) error {
 		return api().ResourceV1().DeviceClasses().Delete(ctx, w.id, metav1.DeleteOptions{})
 	})
@@ -452,7 +651,7 @@ func (w *filterWorld) offerDevices(extended *string) {
 		}
 		_, err := api().ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{})
 		require.NoError(w.t, err)
-		w.seen = append(w.seen, seenObject{"resourceslices", name})
+		w.seen = append(w.seen, seenObject{"resourceslices", name, nil})
 		w.clean = append(w.clean, func(ctx context.Context) error {
 			return api().ResourceV1().ResourceSlices().Delete(ctx, name, metav1.DeleteOptions{})
 		})
@@ -461,6 +660,11 @@ func (w *filterWorld) offerDevices(extended *string) {
 
 func mount(pod *corev1.Pod, source corev1.VolumeSource) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: fmt.Sprint("v", len(pod.Spec.Volumes)), VolumeSource: source})
+}
+
+// onNode selects a node.
+func onNode(name string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}
 }
 
 // reachedFrom are the nodes that reach a volume.

@@ -122,6 +122,17 @@ func TestWhy(t *testing.T) {
 			}
 			c.job("default", "huge", 64, map[string]int64{topologyGPUs: 1})
 		}},
+		"preempting": {state: explain.Preempting, key: "default/urgent", arrange: func(c *cluster) {
+			c.job("default", "urgent", 1, map[string]int64{topologyGPUs: 8}, urgent)
+		}},
+		"budget": {state: explain.Waiting, key: "default/urgent", arrange: func(c *cluster) {
+			c.budget("research", "bert", 1)
+			c.job("default", "urgent", 1, map[string]int64{topologyGPUs: 8}, urgent)
+		}},
+		"budget-allows": {state: explain.Preempting, key: "default/urgent", arrange: func(c *cluster) {
+			c.budget("research", "bert", 2)
+			c.job("default", "urgent", 1, map[string]int64{topologyGPUs: 8}, urgent)
+		}},
 		"runs": {state: explain.Running, key: "default/vgg16", arrange: func(*cluster) {}},
 		"sick": {state: explain.Running, key: "research/bert", arrange: func(c *cluster) {
 			c.unwell("v100-1", 6, "XID 48: double-bit ECC error")

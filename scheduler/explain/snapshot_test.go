@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -116,6 +117,22 @@ func (c *cluster) run(key string) {
 		pod.Spec.NodeName, pod.Annotations = assumed.Record.Node, annotations
 		c.cache.SetPod(pod)
 	}
+}
+
+// budget lets so many pods of a job be evicted.
+func (c *cluster) budget(namespace, job string, allowed int32) {
+	c.t.Helper()
+	_, err := c.cache.SetBudget(&policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: job}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector(job)},
+		Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
+	})
+	require.NoError(c.t, err)
+}
+
+// urgent ranks a pod above others.
+func urgent(p *corev1.Pod) {
+	priority := int32(1000)
+	p.Spec.Priority = &priority
 }
 
 func alone(p *corev1.Pod) {

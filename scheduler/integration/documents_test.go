@@ -96,6 +96,32 @@ func TestPortThatIsWaitedForIsNamed(t *testing.T) {
 	s.awaitPods(2)
 }
 
+// Members on the host's network that have ports of their own share a node; those that have one keep apart.
+func TestPortsOnOneNode(t *testing.T) {
+	s := newTestCluster(t, machine{count: 2, mode: "topology"})
+	startScheduler(t)
+	for name, test := range map[string]struct {
+		ports []int32
+		nodes int
+	}{"own": {[]int32{23456, 23457}, 1}, "one": {[]int32{24000, 24000}, 2}} {
+		gang := topologyGang(name, 2, 1)
+		gang.change = func(p *corev1.Pod) {
+			port := test.ports[0]
+			if p.Labels[contract.JobReplicaIndexLabel] == "1" {
+				port = test.ports[1]
+			}
+			p.Spec.HostNetwork = true
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: port, HostPort: port}}
+		}
+		s.submit(gang)
+		nodes := map[string]bool{}
+		for _, pod := range s.awaitBound(name) {
+			nodes[pod.Spec.NodeName] = true
+		}
+		assert.Len(t, nodes, test.nodes, name)
+	}
+}
+
 // The same job without topology: the operator's port keeps nothing apart, for it is not
 // on the host's network, and the device plugin picks the GPUs.
 func TestDocumentRegular(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterlist"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -40,7 +41,9 @@ const gangsPerCluster, gangsPerContended = 3, 8
 // member by member, GPU by GPU, and word by word when the gang must wait. When the plan
 // preempts others, these and nobody else are evicted. In half of the clusters nodes are
 // chosen by a record of the requests that arrive. In a third of them another gang comes
-// between the plan and its gang, which carries its planned placement.
+// between the plan and its gang, which carries its planned placement. Some have pods of others
+// that hold GPUs, or parts of them, without a record. Some gangs come while the quota tree is invalid:
+// they wait for it, and then have what was planned before.
 func TestAgreement(t *testing.T) {
 	connect(t)
 	a := agreement{watched: startWatching(t), scheduler: startAnswering(t, nil), token: newTestCluster(t).reader("prometheus", "gpuplan-metrics")}
@@ -61,8 +64,8 @@ func TestAgreement(t *testing.T) {
 			a.hold(t, w, i%3 == 0)
 		})
 	}
-	t.Logf("seed %d, %d clusters: %d gangs placed as planned, %d of them after others were evicted as planned (%d gangs shrank for them), %d waited for the planned reason; %d were placed otherwise than by the tightest fit; %d kept to a plan after the cluster had changed, %d could not",
-		*agreementSeed, *agreementClusters, a.fits, a.nominations, a.shrunk, a.waits, a.followed, a.kept, a.moved)
+	t.Logf("seed %d, %d clusters: %d gangs placed as planned, %d of them after others were evicted as planned (%d gangs shrank for them), %d waited for the planned reason; %d were placed otherwise than by the tightest fit; %d kept to a plan after the cluster had changed, %d could not; %d pods of others held GPUs, %d gangs had members without any, %d came while the quota tree was invalid",
+		*agreementSeed, *agreementClusters, a.fits, a.nominations, a.shrunk, a.waits, a.followed, a.kept, a.moved, a.strangers, a.served, a.heldBack)
 	require.Greater(t, a.followed, *agreementClusters/30)
 	require.Greater(t, a.kept, *agreementClusters/30)
 	require.Greater(t, a.moved, *agreementClusters/60)
@@ -70,6 +73,9 @@ func TestAgreement(t *testing.T) {
 	require.Greater(t, a.waits, *agreementClusters/2)
 	require.Greater(t, a.nominations, *agreementClusters/30)
 	require.GreaterOrEqual(t, a.shrunk, *agreementClusters/150)
+	require.Greater(t, a.strangers, *agreementClusters/30)
+	require.Greater(t, a.served, *agreementClusters/30)
+	require.GreaterOrEqual(t, a.heldBack, *agreementClusters/30)
 }
 
 // agreement counts what has been compared.
@@ -84,6 +90,9 @@ type agreement struct {
 	// followed are the gangs whose place would be another by the tightest fit. kept are those
 	// that got the place they carry although the cluster had changed, moved those that did not.
 	followed, kept, moved int
+	// strangers are pods that others have bound, served gangs with members without GPUs, heldBack gangs that came while
+	// the quota tree was invalid.
+	strangers, served, heldBack int
 }
 
 // follow has the scheduler choose nodes by a workload, or by the tightest fit.
@@ -107,7 +116,7 @@ func (a *agreement) hold(t *testing.T, w *world, changes bool) {
 	if w.tree != nil {
 		a.probe(t, worldGang{namespace: "default", name: w.id + "-tree"}, func(pod *corev1.Pod) { pod.Labels[contract.QuotaLabel] = w.id })
 	}
-	var there []worldGang
+	there := a.strange(t, w)
 	defer func() { a.removeGang(t, there...) }()
 	gangs := gangsPerCluster
 	if w.contended || w.shared {
@@ -129,7 +138,15 @@ func (a *agreement) hold(t *testing.T, w *world, changes bool) {
 			}
 			predicted = a.requireKept(t, predicted, predict(t, gang))
 		}
-		there = a.run(t, gang, predicted, there)
+		if breaks := w.breaks(t, gang); breaks != nil && predicted.Placement != nil {
+			a.requireHeldBack(t, w, gang, breaks)
+			there = a.decided(t, gang, predicted, there)
+		} else {
+			there = a.run(t, gang, predicted, there)
+		}
+		if slices.ContainsFunc(gang.pods, serves) {
+			a.served++
+		}
 		if predicted.Placement != nil && predicted.tightest != nil && fmt.Sprint(*predicted.tightest) != fmt.Sprint(*predicted.Placement) {
 			a.followed++
 		}
@@ -155,8 +172,50 @@ func (a *agreement) hold(t *testing.T, w *world, changes bool) {
 func (a *agreement) run(t *testing.T, g worldGang, predicted prediction, there []worldGang) (left []worldGang) {
 	t.Helper()
 	a.submit(t, g)
+	return a.decided(t, g, predicted, there)
+}
+
+// decided waits for what comes of a gang that has been submitted, and returns who is left of those that were there.
+func (a *agreement) decided(t *testing.T, g worldGang, predicted prediction, there []worldGang) (left []worldGang) {
+	t.Helper()
 	a.requireAgrees(t, g, predicted)
 	return a.requireEvicted(t, there, slices.Concat(predicted.Victims, predicted.growth.Victims))
+}
+
+// strange makes pods in some worlds that hold GPUs, of which nobody knows which, and returns them as gangs.
+func (a *agreement) strange(t *testing.T, w *world) (there []worldGang) {
+	t.Helper()
+	for n := range pick(w, 0, 0, 1, 2) {
+		s := w.newStrange(pick(w, w.namespaces...), fmt.Sprintf("%s-stranger-%d", w.id, n), pick(w, w.nodes...).object)
+		require.NoError(t, s.create(t.Context()))
+		a.strangers++
+		there = append(there, worldGang{namespace: s.pod.Namespace, name: s.pod.Name, pods: []*corev1.Pod{s.pod}})
+	}
+	return there
+}
+
+// requireHeldBack submits a gang while the quota tree is invalid: all its members wait for that, until it is valid again.
+func (a *agreement) requireHeldBack(t *testing.T, w *world, g worldGang, broken *unstructured.Unstructured) {
+	t.Helper()
+	_, _, why := inventory.ReadQuotaTree(broken)
+	require.Error(t, why)
+	_, err := cluster.client.Apply(t.Context(), broken)
+	require.NoError(t, err)
+	a.probeFor(t, worldGang{namespace: g.namespace, name: g.name + "-broken"}, why.Error(), func(pod *corev1.Pod) {
+		pod.Labels[contract.QuotaLabel] = "any"
+	})
+	a.submit(t, g)
+	a.await(t, g.key(), func() error {
+		for _, p := range g.pods[:g.late] {
+			if err := a.saysWhy(g, p, why.Error()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	_, err = cluster.client.Apply(t.Context(), w.tree)
+	require.NoError(t, err)
+	a.heldBack++
 }
 
 // carry writes the planned placement on the gang's pods.
@@ -267,19 +326,33 @@ func (a *agreement) settled(t *testing.T, g worldGang) (all bool) {
 // reason once there is a tree.
 func (a *agreement) probe(t *testing.T, g worldGang, changes ...func(*corev1.Pod)) {
 	t.Helper()
-	g.add(contract.ReplicaWorker, 1, append(changes, func(pod *corev1.Pod) {
-		pod.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyGPU] = quantity(64)
-		pod.Spec.Containers[0].Resources.Limits[contract.ResourceTopologyGPU] = quantity(64)
-	})...)
-	predicted := predict(t, g)
+	g.add(contract.ReplicaWorker, 1, append(changes, askMuch)...)
+	a.awaitProbe(t, g, predict(t, g).Verdict.String())
+}
+
+// probeFor waits until the scheduler has seen what makes a pod wait for a reason.
+func (a *agreement) probeFor(t *testing.T, g worldGang, why string, change func(*corev1.Pod)) {
+	t.Helper()
+	g.add(contract.ReplicaWorker, 1, askMuch, change)
+	a.awaitProbe(t, g, why)
+}
+
+// askMuch makes a pod one that no node can take.
+func askMuch(pod *corev1.Pod) {
+	pod.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyGPU] = quantity(64)
+	pod.Spec.Containers[0].Resources.Limits[contract.ResourceTopologyGPU] = quantity(64)
+}
+
+func (a *agreement) awaitProbe(t *testing.T, g worldGang, why string) {
+	t.Helper()
 	begin := time.Now()
-	for said := ""; said != predicted.Verdict.String(); { // new numbers are told to new pods at once
-		require.Less(t, time.Since(begin), settled, "probe %s says %q; planned reason %q", g.name, said, predicted.Verdict)
+	for said := ""; said != why; { // new numbers are told to new pods at once
+		require.Less(t, time.Since(begin), settled, "probe %s says %q; planned reason %q", g.name, said, why)
 		a.submit(t, g)
 		a.await(t, g.key(), func() error {
 			pod := a.pod(g.pods[0])
 			if pod == nil || reason([]corev1.Pod{*pod}) == "" {
-				return fmt.Errorf("it says nothing; planned reason %q", predicted.Verdict)
+				return fmt.Errorf("it says nothing; planned reason %q", why)
 			}
 			said = reason([]corev1.Pod{*pod})
 			return nil
@@ -407,7 +480,8 @@ func (a *agreement) saysWhy(g worldGang, p *corev1.Pod, planned string) error {
 		return fmt.Errorf("not seen yet")
 	}
 	have, _, elsewhere := strings.Cut(reason([]corev1.Pod{*pod}), contract.LatestNumbers)
-	if pod.Spec.NodeName == "" && (have == planned || elsewhere && g.late < len(g.pods)) {
+	same := strings.TrimSuffix(have, ".") == strings.TrimSuffix(planned, ".") // a sentence may follow
+	if pod.Spec.NodeName == "" && (same || elsewhere && g.late < len(g.pods)) {
 		return nil
 	}
 	return fmt.Errorf("node %q, reason %q; planned reason %q", pod.Spec.NodeName, have, planned)

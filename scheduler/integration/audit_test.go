@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,8 +34,18 @@ type audit struct {
 	// nodes are the nodes that there ever were, by name.
 	nodes map[string]*corev1.Node
 
+	// leafless means that there is no quota tree, stale that gangs which have lost members are evicted.
+	leafless, stale bool
+
 	mu   sync.Mutex
 	pods map[string]*corev1.Pod
+	// records are those with which pods were bound, by UID; what has become of them since counts for nothing.
+	records map[string]contract.Allocation
+	// made and placed are, by UID, when pods appeared and were bound, by the count of changes.
+	made, placed map[string]int
+	changes      int
+	// barred is, by the count of changes, since when the quota tree lets nothing start, 0 while it does.
+	barred int
 	// gangs are the declared gangs by name.
 	gangs map[string]*auditedGang
 	// leaves are the quota leaves with the limits of whole GPUs on their path.
@@ -46,16 +57,23 @@ type audit struct {
 	evictions []eviction
 	losses    []loss
 	kills     int
+	// retired counts pods of gangs that were evicted for what they have lost, altered attempts to alter records, bars
+	// times in which the quota tree was invalid, launched launchers that have started.
+	retired, altered, bars, launched int
 }
 
 type auditedGang struct {
 	minimum int
 	leaf    string
+	// urgent gangs have a high priority. stays means that nobody may evict it.
+	urgent, stays bool
 	// whole means that as many members as it needs have been bound at one time.
 	whole bool
+	// enough means that as many are bound now.
+	enough bool
 	// partial is since when only some are bound, zero while none or enough are.
 	partial time.Time
-	// ran is when as many as it needs were last found bound, zero for never.
+	// ran is until when as many as it needs were bound, zero for never.
 	ran time.Time
 	// nominated are the nodes that places were held on for its pods.
 	nominated map[string]bool
@@ -71,7 +89,10 @@ type limit struct {
 }
 
 func newAudit(w *world) *audit {
-	a := &audit{nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, gangs: map[string]*auditedGang{}, leaves: map[string][]*limit{}}
+	a := &audit{
+		nodes: map[string]*corev1.Node{}, pods: map[string]*corev1.Pod{}, gangs: map[string]*auditedGang{}, leaves: map[string][]*limit{},
+		records: map[string]contract.Allocation{}, made: map[string]int{}, placed: map[string]int{},
+	}
 	for _, n := range w.nodes {
 		a.nodes[n.object.Name] = n.object
 	}
@@ -138,6 +159,10 @@ func (a *audit) relist(pods []corev1.Pod) {
 	for _, pod := range gone {
 		a.drop(pod)
 	}
+	// Nobody knows the order in which these came: a stranger that has come meanwhile counts for those that come later.
+	slices.SortStableFunc(pods, func(x, y corev1.Pod) int {
+		return cmp.Compare(len(x.Labels[strangerLabel]), len(y.Labels[strangerLabel]))
+	})
 	for i := range pods {
 		a.set(&pods[i])
 	}
@@ -153,6 +178,18 @@ func (a *audit) set(pod *corev1.Pod) {
 	defer a.mu.Unlock()
 	before := a.pods[string(pod.UID)]
 	a.pods[string(pod.UID)] = pod
+	a.changes++
+	uid := string(pod.UID)
+	if before == nil {
+		a.made[uid] = a.changes
+	}
+	if _, was := a.placed[uid]; !was && pod.Spec.NodeName != "" {
+		record, _, err := contract.AllocationFrom(pod.Annotations)
+		if err != nil {
+			a.violation("%s: %v", pod.Name, err)
+		}
+		a.placed[uid], a.records[uid] = a.changes, record
+	}
 	bound := holds(pod) && (before == nil || !holds(before))
 	switch {
 	case bound:
@@ -162,9 +199,10 @@ func (a *audit) set(pod *corev1.Pod) {
 	case before.Status.Phase != pod.Status.Phase:
 		a.note("%s is %s", pod.Name, pod.Status.Phase)
 	}
-	if bound {
-		a.checkNode(pod.Spec.NodeName)
+	if bound && !stranger(pod) {
+		a.checkNode(pod)
 		a.checkQuota(pod)
+		a.checkStart(pod)
 	}
 	a.checkGang(pod)
 	a.checkVictim(before, pod)
@@ -189,9 +227,17 @@ func (a *audit) violation(format string, args ...any) {
 	a.violations = append(a.violations, text)
 }
 
-// checkNode adds up what the pods on a node hold: no GPU twice, no GPU beyond its
-// memory and cores, and no more of anything than the node offers.
-func (a *audit) checkNode(name string) {
+// seen reports whether the scheduler that has bound a pod knew of another then: of strangers it knows those that had their
+// node when the pod appeared.
+func (a *audit) seen(other, pod *corev1.Pod) bool {
+	return !stranger(other) || a.placed[string(other.UID)] < a.made[string(pod.UID)]
+}
+
+// checkNode adds up what the pods on the node of one that has just been bound hold: no GPU twice, no GPU beyond its
+// memory and cores, and no more of anything that the pod asks for than the node offers. A stranger may have any of the
+// GPUs, so that nobody gets whole ones beside a stranger with whole ones.
+func (a *audit) checkNode(pod *corev1.Pod) {
+	name := pod.Spec.NodeName
 	node, ok := a.nodes[name]
 	if !ok {
 		return
@@ -199,30 +245,36 @@ func (a *audit) checkNode(name string) {
 	owner := map[int]string{}
 	memory, core := map[int]int64{}, map[int]int64{}
 	sum := corev1.ResourceList{}
-	for _, pod := range a.pods {
-		if pod.Spec.NodeName != name || !holds(pod) {
+	own := a.records[string(pod.UID)]
+	for uid, other := range a.pods {
+		if other.Spec.NodeName != name || !holds(other) || !a.seen(other, pod) {
 			continue
 		}
-		record, _, err := contract.AllocationFrom(pod.Annotations)
-		if err != nil {
-			a.violation("%s: %v", pod.Name, err)
-		}
-		asked := pod.Spec.Containers[0].Resources.Requests
-		if gpus := asked[contract.ResourceTopologyGPU]; int(gpus.Value()) != len(record.GPUs) {
-			a.violation("%s asks for %s GPUs and has %v", pod.Name, gpus.String(), record.GPUs)
+		record, asked := a.records[uid], other.Spec.Containers[0].Resources.Requests
+		whole := asked[contract.ResourceTopologyGPU]
+		switch {
+		case !stranger(other):
+			if int(whole.Value()) != len(record.GPUs) {
+				a.violation("%s asks for %s GPUs and has %v", other.Name, whole.String(), record.GPUs)
+			}
+		case whole.Value() > 0 && len(own.GPUs) > 0:
+			a.violation("%s has GPUs %v of %s, of which %s may have any", pod.Name, own.GPUs, name, other.Name)
+		default:
+			gib, percent := asked[contract.ResourceGPUMemory], asked[contract.ResourceCorePercent]
+			for gpu := range gpusPerNode {
+				memory[gpu] += gib.Value()
+				core[gpu] += percent.Value()
+			}
 		}
 		for _, gpu := range record.GPUs {
 			if owner[gpu] != "" {
-				a.violation("GPU %d of %s belongs to %s and to %s", gpu, name, owner[gpu], pod.Name)
+				a.violation("GPU %d of %s belongs to %s and to %s", gpu, name, owner[gpu], other.Name)
 			}
-			owner[gpu] = pod.Name
+			owner[gpu] = other.Name
 		}
 		for _, share := range record.Shares {
 			memory[share.GPU] += share.MemoryGiB
 			core[share.GPU] += share.CorePercent
-			if memory[share.GPU] > gpuMemoryGiB || core[share.GPU] > 100 {
-				a.violation("GPU %d of %s gives %d GiB and %d %%", share.GPU, name, memory[share.GPU], core[share.GPU])
-			}
 		}
 		for resource, quantity := range asked {
 			total := sum[resource]
@@ -230,10 +282,44 @@ func (a *audit) checkNode(name string) {
 			sum[resource] = total
 		}
 	}
-	for resource, total := range sum {
-		if offer := node.Status.Allocatable[resource]; total.Cmp(offer) > 0 {
+	for _, share := range own.Shares {
+		if memory[share.GPU] > gpuMemoryGiB || core[share.GPU] > 100 {
+			a.violation("GPU %d of %s gives %d GiB and %d %%", share.GPU, name, memory[share.GPU], core[share.GPU])
+		}
+	}
+	for resource := range pod.Spec.Containers[0].Resources.Requests {
+		total, offer := sum[resource], node.Status.Allocatable[resource]
+		if total.Cmp(offer) > 0 {
 			a.violation("%s offers %s of %s, and %s is taken", name, offer.String(), resource, total.String())
 		}
+	}
+}
+
+// checkStart complains of a pod that has just been bound and must not start yet: a launcher whose gang does not run, or
+// one of a quota leaf while the tree holds back all of them.
+func (a *audit) checkStart(pod *corev1.Pod) {
+	name := pod.Labels[contract.JobNameLabel]
+	if g := a.gangs[name]; g != nil && launches(pod) {
+		a.launched++
+		if a.bound(name) < g.minimum && time.Since(g.ran) > actsLate {
+			a.violation("%s starts, and its gang has %d members of %d", pod.Name, a.bound(name), g.minimum)
+		}
+	}
+	if pod.Labels[contract.QuotaLabel] != "" && a.isBarred(string(pod.UID)) {
+		a.violation("%s starts while the quota tree is invalid", pod.Name)
+	}
+}
+
+// isBarred reports whether the quota tree lets nothing start, and a pod has come since.
+func (a *audit) isBarred(uid string) bool { return a.barred > 0 && a.made[uid] > a.barred }
+
+// bar notes that the scheduler has seen that the quota tree is invalid, or that it is about to be valid again.
+func (a *audit) bar(yes bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.barred = 0; yes {
+		a.barred = a.changes
+		a.bars++
 	}
 }
 
@@ -242,7 +328,7 @@ func (a *audit) checkQuota(pod *corev1.Pod) {
 	for _, limit := range a.leaves[pod.Labels[contract.QuotaLabel]] {
 		used := int64(0)
 		for _, other := range a.pods {
-			if holds(other) && slices.Contains(limit.leaves, other.Labels[contract.QuotaLabel]) {
+			if holds(other) && a.seen(other, pod) && slices.Contains(limit.leaves, other.Labels[contract.QuotaLabel]) {
 				gpus := other.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyGPU]
 				used += gpus.Value()
 			}
@@ -267,9 +353,14 @@ func (a *audit) checkGang(pod *corev1.Pod) {
 	if node := pod.Status.NominatedNodeName; node != "" {
 		g.nominated[node] = true
 	}
-	switch bound := a.bound(name); {
-	case bound >= g.minimum:
-		g.whole, g.partial, g.ran = true, time.Time{}, time.Now()
+	bound := a.bound(name)
+	if g.enough || bound >= g.minimum {
+		g.ran = time.Now()
+	}
+	g.enough = bound >= g.minimum
+	switch {
+	case g.enough:
+		g.whole, g.partial = true, time.Time{}
 	case bound == 0:
 		g.whole, g.partial = false, time.Time{}
 	case g.partial.IsZero() && !g.whole:
@@ -277,15 +368,28 @@ func (a *audit) checkGang(pod *corev1.Pod) {
 	}
 }
 
-// bound counts the members of a gang that are bound.
+// bound counts the members of a gang that are bound, of which its launcher is none.
 func (a *audit) bound(gang string) int {
 	n := 0
 	for _, pod := range a.pods {
-		if pod.Labels[contract.JobNameLabel] == gang && holds(pod) {
+		if pod.Labels[contract.JobNameLabel] == gang && holds(pod) && !launches(pod) {
 			n++
 		}
 	}
 	return n
+}
+
+// inNeed lists the gangs that run and cannot do without any of their members, of which they have several.
+func (a *audit) inNeed() (gangs []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, g := range a.gangs {
+		if g.minimum > 1 && g.enough && a.bound(name) == g.minimum {
+			gangs = append(gangs, name)
+		}
+	}
+	slices.Sort(gangs)
+	return gangs
 }
 
 // checkTime complains of gangs that have been bound in part for too long.

@@ -29,9 +29,11 @@ var (
 )
 
 // TestChaos breaks things at random while gangs come and go, and checks by books of its
-// own that no GPU is given twice, no gang stays bound in part, no quota is exceeded and
-// nobody is evicted in vain, and that everything settles when the breaking ends. A run's
-// seed reproduces what it does and when; with seed 1 the last is random, and printed.
+// own that no GPU is given twice, no gang stays bound in part, no launcher starts before
+// its gang, no quota is exceeded, nobody is evicted in vain, or by no rule, and that everything
+// settles when the breaking ends. What it breaks are programs, nodes, jobs, the records of GPUs, and
+// the quota tree, under which nothing of its leaves starts while it is invalid; pods of others take
+// GPUs, too. A run's seed reproduces what it does and when; with seed 1 the last is random, and printed.
 func TestChaos(t *testing.T) {
 	connect(t)
 	seeds := make([]uint64, *chaosRuns)
@@ -41,7 +43,7 @@ func TestChaos(t *testing.T) {
 	if n := len(seeds); *chaosSeed == 1 && n > 1 {
 		seeds[n-1] = uint64(rand.Uint32())
 	}
-	evictions := 0
+	met := map[string]int{}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			run := newChaos(t, seed)
@@ -49,9 +51,11 @@ func TestChaos(t *testing.T) {
 			run.settle(t)
 			run.stop()
 			violations, history := run.audit.report()
-			summary, evicted := run.audit.summary()
+			summary, counts := run.audit.summary()
 			t.Log(summary)
-			evictions += evicted
+			for what, n := range counts {
+				met[what] += n
+			}
 			if len(violations) > 0 || t.Failed() {
 				t.Errorf("seed %d (-chaos.seed=%d -chaos.runs=1): %s\n%s", seed, seed, strings.Join(violations, "\n"), history)
 				for _, s := range run.ended {
@@ -60,8 +64,10 @@ func TestChaos(t *testing.T) {
 			}
 		})
 	}
-	if len(seeds) > 1 {
-		require.NotZero(t, evictions, "runs without an eviction show nothing of what evictions do")
+	for what, n := range met {
+		if len(seeds) >= manyRuns || what == evictionsMet && len(seeds) > 1 {
+			require.NotZero(t, n, "no %s: the runs show nothing of that", what)
+		}
 	}
 }
 
@@ -87,9 +93,16 @@ type chaos struct {
 	reserves bool
 	// urgent is the PriorityClass of the gangs that preempt others.
 	urgent string
+	// stale means that gangs which have lost members are evicted after a while.
+	stale bool
+	// records says what becomes of attempts to alter allocation records.
+	records records
+	// broken makes the quota tree invalid, nil while it is valid.
+	broken func(leaf map[string]any)
 	steps  []step
 	dir    string
 	count  int
+	probes int
 }
 
 // step is something that the run does at a time after its beginning.
@@ -98,11 +111,17 @@ type step struct {
 	do func(*testing.T)
 }
 
+// manyRuns are so many that something of everything happens in them.
+const manyRuns = 30
+
 // chaosSettled bounds how long everything may take to settle after a run.
 const chaosSettled = 2 * time.Minute
 
 // load is how long a run submits and breaks.
 const load = 1500 * time.Millisecond
+
+// staleAfter is when gangs of a run that have lost members are evicted.
+const staleAfter = 500 * time.Millisecond
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Helper()
@@ -121,6 +140,8 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	if !c.chance(3) {
 		c.plantTree(t) // without one, priority alone says who may preempt whom
 	}
+	c.records, c.stale = pick(c.world, unaltered, unaltered, altered, protected), c.chance(3)
+	c.audit.leafless, c.audit.stale = len(c.limits) == 0, c.stale
 	c.configure(t)
 	if len(c.limits) > 0 && c.chance(3) {
 		c.startQueue(t)
@@ -144,7 +165,7 @@ func (c *chaos) chaosNode(i int) worldNode {
 }
 
 // gpuMemoryGiB is the memory of each GPU of the run's nodes.
-const gpuMemoryGiB = 15
+const gpuMemoryGiB, gpusPerNode = 15, 8
 
 // plantTree makes a quota tree of two groups with two leaves each, which may borrow.
 func (c *chaos) plantTree(t *testing.T) {
@@ -171,7 +192,11 @@ func (c *chaos) applyTree(ctx context.Context) error {
 	for i := 0; i < len(c.limits); i += 3 {
 		var children []any
 		for _, leaf := range c.limits[i+1 : i+3] {
-			children = append(children, map[string]any{"name": leaf.name, "max": gpus(leaf.max), "min": gpus(min(leaf.min, leaf.max))})
+			child := map[string]any{"name": leaf.name, "max": gpus(leaf.max), "min": gpus(min(leaf.min, leaf.max))}
+			if c.broken != nil {
+				c.broken(child)
+			}
+			children = append(children, child)
 		}
 		group := c.limits[i]
 		groups = append(groups, map[string]any{"name": group.name, "max": gpus(group.max), "min": gpus(min(group.min, group.max)), "children": children})
@@ -192,7 +217,7 @@ func (c *chaos) configure(t *testing.T) {
 	c.kubeconfig, c.flags = cluster.kubeconfig, []string{"--leader-elect=false"}
 	c.changes = map[string]string{}
 	schedulers := 1
-	if c.chance(3) {
+	if c.chance(3) && c.records != altered {
 		schedulers, c.flags = 2, nil
 		c.changes["leaseDuration: 6s"], c.changes["renewDeadline: 4s"], c.changes["retryPeriod: 1s"] = "leaseDuration: 2s", "renewDeadline: 1500ms", "retryPeriod: 300ms"
 		c.changes["resourceNamespace: gpuplan-system"] = "resourceNamespace: " + c.namespace
@@ -210,6 +235,12 @@ func (c *chaos) configure(t *testing.T) {
 			slow = strings.Replace(from, "qps: 5000", slow, 1)
 		}
 		c.changes["qps: 5000"], c.changes["burst: 10000"] = slow, "burst: 2"
+	}
+	if c.stale {
+		c.changes["staleAfter: 0s"] = "staleAfter: " + staleAfter.String()
+	}
+	if c.records == protected {
+		c.protect(t)
 	}
 	for range schedulers {
 		c.start(t)
@@ -238,7 +269,7 @@ func (c *chaos) startQueue(t *testing.T) {
 // script draws everything that the run will do.
 func (c *chaos) script() {
 	for n := range 12 + c.IntN(8) {
-		g := c.chaosGang(n)
+		g := c.chaosGang(n, "")
 		c.steps = append(c.steps, step{c.when(), func(*testing.T) { c.begin(g) }})
 		if c.chance(3) {
 			c.steps = append(c.steps, step{c.when(), func(t *testing.T) { c.finish(t, g) }})
@@ -261,79 +292,29 @@ func (c *chaos) script() {
 			}})
 		}
 	}
+	for n := range c.IntN(3) {
+		c.steps = append(c.steps, step{c.when(), c.strangerComes(n)})
+	}
 	for range 2 + c.IntN(4) {
 		c.steps = append(c.steps, step{c.when(), c.fault()})
+	}
+	if len(c.limits) > 0 && c.chance(2) {
+		c.steps = append(c.steps, step{c.when(), c.breakTree()})
+	}
+	if c.stale || c.chance(4) {
+		target := c.IntN(1 << 20)
+		c.steps = append(c.steps, step{load, func(t *testing.T) { c.loseMember(t, target, 4*staleAfter) }})
+	}
+	if c.records != unaltered {
+		for range 1 + c.IntN(3) {
+			target := c.IntN(1 << 20)
+			c.steps = append(c.steps, step{c.when(), func(t *testing.T) { c.alter(t, target) }})
+		}
 	}
 }
 
 // when is a random time of the run.
 func (c *chaos) when() time.Duration { return time.Duration(c.Int64N(int64(load))) }
-
-// chaosGang is a gang of whole GPUs in one of the quota leaves, or one of shares.
-func (c *chaos) chaosGang(n int) worldGang {
-	g := worldGang{namespace: c.namespace, name: fmt.Sprintf("%s-gang-%d", c.id, n)}
-	members := 1 + c.IntN(6)
-	list := corev1.ResourceList{corev1.ResourceCPU: quantity(int64(1 + c.IntN(4)))}
-	leaf, class := "", ""
-	if c.chance(2) {
-		class = c.urgent
-	}
-	if c.chance(3) {
-		list[contract.ResourceGPUMemory], list[contract.ResourceCorePercent] = quantity(int64(1+c.IntN(8))), quantity(int64(5+5*c.IntN(16)))
-	} else {
-		list[contract.ResourceTopologyGPU] = quantity(pick[int64](c.world, 1, 1, 2, 4))
-		if len(c.leaves) > 0 && !c.chance(4) {
-			leaf = pick(c.world, c.leaves...)
-		}
-	}
-	spelling, needs := c.IntN(3), members-c.IntN(1+members/2)
-	g.add(contract.ReplicaWorker, members, func(pod *corev1.Pod) {
-		container := &pod.Spec.Containers[0]
-		container.Resources = corev1.ResourceRequirements{Requests: list.DeepCopy(), Limits: list.DeepCopy()}
-		pod.Spec.PriorityClassName = class
-		if leaf != "" {
-			pod.Labels[contract.QuotaLabel] = leaf
-		}
-		switch spelling {
-		case 0:
-			pod.Labels[contract.TopologyGroupLabel], pod.Labels[contract.TopologyReplicasLabel] = g.name, fmt.Sprint(members)
-		case 1:
-			pod.Labels[contract.LightGangLabel], pod.Labels[contract.LightGangMinLabel] = g.name, fmt.Sprint(needs)
-		default:
-			pod.Labels[contract.PodGroupLabel] = g.name
-		}
-	})
-	switch spelling {
-	case 0:
-		needs = members
-	case 2:
-		g.podGroup = newPodGroup(g.namespace, g.name, int64(needs))
-		spec := g.podGroup.Object["spec"].(map[string]any)
-		spec["scheduleTimeoutSeconds"] = int64(10) // nothing of ours reads it
-	}
-	c.audit.gangs[g.name] = &auditedGang{minimum: needs, leaf: leaf, nominated: map[string]bool{}}
-	return g
-}
-
-// begin submits a gang.
-func (c *chaos) begin(g worldGang) {
-	c.audit.did("gang %s begins: %d members, %d needed", g.name, len(g.pods), c.audit.gangs[g.name].minimum)
-	c.operator.submit(g)
-}
-
-// finish ends a gang that runs: its pods succeed.
-func (c *chaos) finish(t *testing.T, g worldGang) {
-	pods, err := api().CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + g.name})
-	if err != nil || bound(pods.Items) < len(g.pods) {
-		return
-	}
-	c.audit.did("gang %s ends", g.name)
-	c.operator.end(g.name)
-	for _, pod := range pods.Items {
-		pod.Status.Phase = corev1.PodSucceeded
-		_, _ = api().CoreV1().Pods(c.namespace).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{}) // a pod that goes on is settled like any other
-	}
-}
 
 // play makes the nodes, starts operator and audit, and does all steps at their times.
 func (c *chaos) play(t *testing.T) {
@@ -342,6 +323,7 @@ func (c *chaos) play(t *testing.T) {
 	t.Cleanup(cancel)
 	inParallel(t, c.nodes, func(n worldNode) error { return createNode(ctx, n.object) })
 	go c.audit.follow(ctx)
+	c.settleStrangers(t)
 	go c.audit.followJobs(ctx, c.namespace)
 	go c.operator.run(ctx, c.namespace)
 	begin := time.Now()

@@ -83,6 +83,12 @@ func (o *operator) work(ctx context.Context, namespace string) {
 		}
 	}
 	for _, g := range o.list() {
+		if g.budget != nil {
+			_, err := api().PolicyV1().PodDisruptionBudgets(namespace).Create(ctx, g.budget, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				return
+			}
+		}
 		if g.podGroup != nil {
 			_, err := cluster.client.Dynamic.Resource(podGroups).Namespace(namespace).Create(ctx, g.podGroup, metav1.CreateOptions{})
 			if err != nil && !apierrors.IsAlreadyExists(err) {

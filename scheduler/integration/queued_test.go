@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 )
+
+// heldSuffix ends the name of the job that is queued while the quota tree is invalid.
+const heldSuffix = "-held"
 
 // maxJobs is how many of a run's queued jobs may be out of the queue at a time.
 const maxJobs = 2
@@ -94,14 +98,18 @@ func (a *audit) followJobs(ctx context.Context, namespace string) {
 }
 
 func (a *audit) checkJobs(jobs map[string]*batchv1.Job) {
-	out := 0
-	for _, job := range jobs {
-		if !*job.Spec.Suspend && !finished(job) {
-			out++
-		}
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	out := 0
+	for _, job := range jobs {
+		if *job.Spec.Suspend || finished(job) {
+			continue
+		}
+		out++
+		if a.barred > 0 && strings.HasSuffix(job.Name, heldSuffix) {
+			a.violation("job %s is out of the queue while the quota tree is invalid", job.Name)
+		}
+	}
 	a.note("%d queued jobs are out", out)
 	if out > maxJobs {
 		a.violation("%d jobs are out of the queue; at most %d may be", out, maxJobs)

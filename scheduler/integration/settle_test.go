@@ -58,9 +58,12 @@ func (c *chaos) unsettled(t *testing.T) string {
 		return err.Error()
 	}
 	for _, g := range c.operator.list() {
-		pods, held := byGang[g.name], 0
+		pods, held, launched := byGang[g.name], 0, 0
 		for _, pod := range pods {
-			if holds(pod) {
+			switch {
+			case holds(pod) && launches(pod):
+				launched++
+			case holds(pod):
 				held++
 			}
 		}
@@ -68,7 +71,9 @@ func (c *chaos) unsettled(t *testing.T) string {
 		switch {
 		case len(pods) < len(g.pods):
 			return fmt.Sprintf("gang %s has %d of %d pods", g.name, len(pods), len(g.pods))
-		case held == len(g.pods):
+		case held >= minimum && launched < len(g.pods)-g.late:
+			return fmt.Sprintf("gang %s runs, and its launcher does not: %s", g.name, waits(pods))
+		case held == g.late:
 			continue
 		case held > 0 && held < minimum && !c.audit.ranWhole(g.name):
 			return fmt.Sprintf("gang %s is bound in part: %d of %d", g.name, held, minimum)
@@ -102,10 +107,10 @@ func waits(pods []*corev1.Pod) string {
 // Parts of what the pods of gangs say that wait.
 var (
 	heldBack = regexp.MustCompile(`Held back by the reservation of gang \S+/(\S+)\.`)
-	reserved = regexp.MustCompile(`Reserved: waits for .*gang \S+/(\S+)\.`)
+	reserved = regexp.MustCompile(`Reserved: waits for .*(gang|pod) \S+/(\S+)\.`)
 )
 
-// giveTime ends a gang for which the one waits that the given one is held back by: gangs
+// giveTime ends a gang, or a pod of others, for which the one waits that the given one is held back by: gangs
 // of a run do not end by themselves, and those who wait for them get their turn only then.
 // Nobody may be held back by a gang that could run itself, or that comes after it.
 func (c *chaos) giveTime(t *testing.T, view *snapshot.View, pods []*corev1.Pod, byGang map[string][]*corev1.Pod) {
@@ -121,11 +126,14 @@ func (c *chaos) giveTime(t *testing.T, view *snapshot.View, pods []*corev1.Pod, 
 	if awaited == nil || i < 0 || fit(view, jobs[i], head) > 0 || comesAfter(head, pods) {
 		return
 	}
-	c.audit.did("gang %s ends, for which gang %s waits", awaited[1], by[1])
-	c.operator.end(awaited[1])
+	c.audit.did("%s %s ends, for which gang %s waits", awaited[1], awaited[2], by[1])
+	c.operator.end(awaited[2])
 	now := int64(0)
-	_ = api().CoreV1().Pods(c.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &now},
-		metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + awaited[1]}) // those that stay are ended next time
+	those := metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=" + awaited[2]}
+	if awaited[1] == "pod" {
+		those = metav1.ListOptions{FieldSelector: "metadata.name=" + awaited[2]}
+	}
+	_ = api().CoreV1().Pods(c.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: &now}, those) // those that stay are ended next time
 }
 
 // comesAfter reports whether a gang that does not run comes after another in the queue,

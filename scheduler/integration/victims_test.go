@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,14 @@ func (a *audit) checkVictim(before, pod *corev1.Pod) {
 	if !evicted {
 		return
 	}
+	if own := pod.Labels[contract.JobNameLabel]; lossesOf(pod) == pod.Namespace+"/"+own {
+		a.note("%s is evicted for what its gang has lost", pod.Name)
+		a.retired++
+		if bound := a.bound(own); !a.stale || bound >= a.gangs[own].minimum {
+			a.violation("%s is evicted for what its gang has lost, of which %d members have a place and %d are needed", pod.Name, bound, a.gangs[own].minimum)
+		}
+		return
+	}
 	if own := pod.Labels[contract.JobNameLabel]; restOf(pod) == pod.Namespace+"/"+own {
 		a.note("%s is evicted with the rest of its gang", pod.Name)
 		if bound := a.bound(own); bound >= a.gangs[own].minimum {
@@ -57,6 +66,31 @@ func (a *audit) checkVictim(before, pod *corev1.Pod) {
 		return
 	}
 	a.evictions = append(a.evictions, eviction{pod: pod.Name, preemptor: preemptor, at: time.Now()})
+	a.checkRight(pod, preemptor)
+}
+
+// checkRight complains of an eviction that no rule allows: of a pod that stays whoever comes, for a gang of no higher
+// priority where that alone decides, which it does within a leaf, for a gang without a leaf where there are leaves, or
+// for one that has come while the quota tree is invalid.
+func (a *audit) checkRight(pod *corev1.Pod, preemptor string) {
+	by := a.gangs[preemptor]
+	g, leaf := a.gangs[pod.Labels[contract.JobNameLabel]], pod.Labels[contract.QuotaLabel]
+	higher := by.urgent && (g == nil || !g.urgent)
+	waits := slices.ContainsFunc(slices.Collect(maps.Values(a.pods)), func(p *corev1.Pod) bool {
+		return p.Labels[contract.JobNameLabel] == preemptor && !a.isBarred(string(p.UID))
+	})
+	switch {
+	case g != nil && g.stays:
+		a.violation("%s is evicted for %s, and nobody may evict it", pod.Name, preemptor)
+	case a.leafless && !higher:
+		a.violation("%s is evicted for %s, which has no higher priority", pod.Name, preemptor)
+	case !a.leafless && (by.leaf == "" || leaf == ""):
+		a.violation("%s of leaf %q is evicted for %s of leaf %q", pod.Name, leaf, preemptor, by.leaf)
+	case !a.leafless && by.leaf == leaf && !higher:
+		a.violation("%s is evicted for %s of the same leaf, which has no higher priority", pod.Name, preemptor)
+	case !waits:
+		a.violation("%s is evicted for %s, which the quota tree holds back", pod.Name, preemptor)
+	}
 }
 
 // preemptorOf returns the name of the gang that a pod is evicted for.
@@ -68,6 +102,17 @@ func preemptorOf(pod *corev1.Pod) (name string, evicted bool) {
 		}
 	}
 	return "", false
+}
+
+// lossesOf returns the gang for whose losses a pod is evicted, by the scheduler's word, "" for none.
+func lossesOf(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if text, ok := strings.CutPrefix(c.Message, contract.SchedulerName+": gang "); ok && c.Type == corev1.DisruptionTarget {
+			gang, _, _ := strings.Cut(text, " has lost members")
+			return gang
+		}
+	}
+	return ""
 }
 
 // restOf returns the gang of which a pod is what is left, by the scheduler's word, "" for none.
@@ -115,8 +160,8 @@ func (a *audit) limited(leaf, name string) bool {
 	return slices.ContainsFunc(a.leaves[leaf], func(l *limit) bool { return l.name == name })
 }
 
-// summary says how much has happened, and counts the evictions.
-func (a *audit) summary() (text string, evictions int) {
+// summary says how much has happened, and counts what a suite has to have met.
+func (a *audit) summary() (text string, met map[string]int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ran, preemptors := 0, map[string]bool{}
@@ -128,9 +173,15 @@ func (a *audit) summary() (text string, evictions int) {
 	for _, e := range a.evictions {
 		preemptors[e.preemptor] = true
 	}
-	return fmt.Sprintf("%d of %d gangs ran; %d pods were evicted for %d gangs; %d programs were killed",
-		ran, len(a.gangs), len(a.evictions), len(preemptors), a.kills), len(a.evictions)
+	met = map[string]int{
+		evictionsMet: len(a.evictions), "pods of gangs that had lost members evicted": a.retired, "records altered": a.altered,
+		"invalid quota trees": a.bars, "launchers started": a.launched,
+	}
+	return fmt.Sprintf("%d of %d gangs ran; pods were evicted for %d gangs; %d programs were killed; %v", ran, len(a.gangs), len(preemptors), a.kills, met), met
 }
+
+// evictionsMet are the evictions among what a suite has met.
+const evictionsMet = "evictions"
 
 // killed counts a program that the run ends.
 func (a *audit) killed() {

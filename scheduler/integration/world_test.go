@@ -281,6 +281,28 @@ func (w *world) growTree() {
 	w.tree = newTree(map[string]any{"name": "root", "min": all, "max": all, "children": groups})
 }
 
+// breaks draws whether the quota tree turns invalid before a gang comes that it holds back, and returns the broken tree, nil
+// for none.
+func (w *world) breaks(t *testing.T, g worldGang) *unstructured.Unstructured {
+	t.Helper()
+	if w.tree == nil || !w.chance(5) {
+		return nil
+	}
+	broken := w.tree.DeepCopy()
+	leaf := broken.Object["spec"].(map[string]any)["root"].(map[string]any)["children"].([]any)[0].(map[string]any)
+	for children, ok := leaf["children"].([]any); ok; children, ok = leaf["children"].([]any) {
+		leaf = children[0].(map[string]any)
+	}
+	how := pick(w, breaks...)
+	how(leaf)
+	_, _, why := inventory.ReadQuotaTree(broken)
+	require.Error(t, why)
+	if p := g.pods[0]; inventory.NewBar(broken, why).Holds(p.Namespace, p.Labels[contract.QuotaLabel]) {
+		return broken
+	}
+	return nil
+}
+
 // newTree is a quota tree.
 func newTree(root map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -20,6 +21,8 @@ type worldGang struct {
 	podGroup        *unstructured.Unstructured
 	// late is the index of the first pod that starts after the others.
 	late int
+	// budget lets nobody evict its pods, nil for none.
+	budget *policyv1.PodDisruptionBudget
 }
 
 // key is the gang's key in the planner's books.
@@ -34,7 +37,7 @@ func (g worldGang) withoutLate() worldGang {
 	return g
 }
 
-// gang makes a gang of one or two roles, sometimes with a launcher besides.
+// gang makes a gang of one or two roles, sometimes with a member that asks for no GPU, or with a launcher besides.
 func (w *world) gang(n int) worldGang {
 	g := worldGang{namespace: pick(w, w.namespaces...), name: fmt.Sprintf("%s-gang-%d", w.id, n)}
 	rules := w.rules(g.name)
@@ -50,6 +53,10 @@ func (w *world) gang(n int) worldGang {
 			shape = w.shape()
 		}
 		g.add(contract.ReplicaMaster, 1, rules, shape)
+		total++
+	}
+	if w.chance(6) {
+		g.add(server, 1, rules)
 		total++
 	}
 	w.label(&g, total)
@@ -99,6 +106,9 @@ func (w *world) label(g *worldGang, total int) {
 	fewer, spelling := total-w.IntN(1+total/2), w.IntN(5)
 	if w.contended && w.chance(2) {
 		fewer, spelling = 1+w.IntN(total), pick(w, 2, 3)
+	}
+	if serves(g.pods[len(g.pods)-1]) {
+		fewer = total // it is a member where as many are needed, and else a late one
 	}
 	switch spelling {
 	case 0:

@@ -11,7 +11,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/usage"
 )
 
-// Holders returns the containers that were given GPUs on this node and whose pods have not ended, one entry for each GPU, by pod.
+// Holders returns the containers that were given GPUs on this node and that have not ended, one entry for each GPU, by pod.
 func (a *Agent) Holders() (holders []usage.Holder) {
 	if !a.ready.Load() {
 		return nil
@@ -24,10 +24,14 @@ func (a *Agent) Holders() (holders []usage.Holder) {
 		given := a.confirmer.of(pod).Containers
 		gang, _ := inventory.GangKey(pod)
 		for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-			for i, id := range given[container.Name].GPUs {
+			id, ended := statusOf(pod, container.Name)
+			if ended {
+				continue
+			}
+			for i, gpu := range given[container.Name].GPUs {
 				holder := usage.Holder{
-					Namespace: pod.Namespace, Pod: pod.Name, UID: uidOfNode(pod), Container: container.Name, ContainerID: containerID(pod, container.Name),
-					Gang: gang, GPU: id,
+					Namespace: pod.Namespace, Pod: pod.Name, UID: uidOfNode(pod), Container: container.Name, ContainerID: id,
+					Gang: gang, GPU: gpu,
 				}
 				if shares := given[container.Name].Shares; i < len(shares) {
 					holder.MemoryLimit, holder.CoresLimit = float64(shares[i].MemoryGiB)*(1<<30), float64(shares[i].CorePercent)/100
@@ -39,12 +43,12 @@ func (a *Agent) Holders() (holders []usage.Holder) {
 	return holders
 }
 
-// containerID is what the runtime calls a container, "" before it has started.
-func containerID(pod *corev1.Pod, name string) string {
+// statusOf is what the runtime calls a container, "" before it has started, and whether it has ended.
+func statusOf(pod *corev1.Pod, name string) (id string, ended bool) {
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if status.Name == name {
-			return status.ContainerID
+			return status.ContainerID, status.State.Terminated != nil
 		}
 	}
-	return ""
+	return "", false
 }

@@ -42,3 +42,32 @@ func TestHolders(t *testing.T) {
 	w.put(podKind, "p", pod)
 	require.Eventually(t, func() bool { return len(w.agent.Holders()) == 0 }, time.Minute, time.Millisecond)
 }
+
+// A container that has ended holds nothing any more: the one that goes on has the GPU alone, and its figures.
+func TestHoldersThatHaveEnded(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	p := w.pod("p", recordOf(0, 2), container("init", amounts{gpu: 2}), container("main", amounts{gpu: 1}))
+	before := w.kubelet.admit(p, "init", gpu, 2)
+	before.plain = true
+	main := w.kubelet.admit(p, "main", gpu, 1, before.ids[:1]...)
+	holders := func(want ...string) {
+		t.Helper()
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			var names []string
+			for _, h := range w.agent.Holders() {
+				names = append(names, h.Container)
+			}
+			assert.Equal(c, want, names)
+		}, 20*time.Second, time.Millisecond)
+	}
+	require.NoError(t, w.kubelet.prestart(before))
+	holders("init", "init")
+	require.NoError(t, w.kubelet.prestart(main))
+	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	w.put(podKind, "p", p)
+	holders("main")
+}

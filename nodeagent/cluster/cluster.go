@@ -36,8 +36,8 @@ const (
 // MirrorNamespace is where arena looks for the mirror.
 const MirrorNamespace = "kube-system"
 
-// watchSeconds is for how long one watch is asked for: each new one is a request.
-const watchSeconds = int64(3600)
+// WatchSeconds is for how long one watch is asked for: each new one is a request.
+const WatchSeconds = int64(3600)
 
 var resources = [kinds]struct {
 	resource  schema.GroupVersionResource
@@ -77,7 +77,7 @@ func Start(ctx context.Context, client dynamic.Interface, name string) (*Nodes, 
 				options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, r.prefix+name).String()
 			}
 			if options.TimeoutSeconds != nil {
-				*options.TimeoutSeconds = watchSeconds
+				*options.TimeoutSeconds = WatchSeconds
 			}
 		}).Informer()
 		if err := informer.SetTransform(trim); err != nil {

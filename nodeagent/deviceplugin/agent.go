@@ -110,7 +110,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.lost, a.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	a.confirmer = newConfirmer(a)
-	a.sharing.starting, a.sharing.leaving = map[types.UID]*corev1.Pod{}, map[types.UID]time.Time{}
+	a.sharing.starting, a.sharing.leaving = map[types.UID]starting{}, map[types.UID]time.Time{}
 	a.left.pods = map[types.UID]leftover{}
 	moved := func() { wake(a.moved) }
 	a.runtime = &nri.Plugin{Socket: a.NRI, Root: a.Root, Create: a.created, Found: a.found, Ended: moved, Log: a.Log}

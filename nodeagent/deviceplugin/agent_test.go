@@ -328,6 +328,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// What the kubelet no longer waits for is not written: it may have given the devices to another container by then.
+func TestAnAnswerThatIsTooLate(t *testing.T) {
+	w := newWorld(t, "topology")
+	w.kubelet.start()
+	w.run()
+	w.offers(map[string]int{gpu: 4})
+	g := w.kubelet.admit(w.pod("p", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := w.agent.give(ctx, g.pod, "main", gpu, g.ids)
+	require.ErrorContains(t, err, "the kubelet does not wait any more")
+	assert.Nil(t, w.spec(g))
+}
+
 // A pod of the same name as one that was deleted gets its own GPUs, although the kubelet gives it the same devices, and
 // nothing is left of the other's.
 func TestSameNameAndDevices(t *testing.T) {
@@ -375,6 +389,8 @@ type enforcer struct {
 	hangs   chan struct{} // unless nil, who tells it what is in use waits until it can be read
 	changed chan struct{}
 
+	edited atomic.Int64 // how often it was asked for edits
+
 	mu         sync.Mutex
 	states     []mps.State
 	inUse      []mps.Share
@@ -382,6 +398,7 @@ type enforcer struct {
 }
 
 func (e *enforcer) Edits(uuid string, memoryMiB, corePercent int64) ([]string, []mps.Mount, error) {
+	e.edited.Add(1)
 	if e.panics != "" {
 		panic(e.panics)
 	}

@@ -102,6 +102,9 @@ func (a *Agent) give(ctx context.Context, pod *corev1.Pod, container, resource s
 	if err != nil {
 		return contract.ConfirmedContainer{}, err
 	}
+	if err := ctx.Err(); err != nil { // the kubelet has asked again, or given the devices to another container
+		return contract.ConfirmedContainer{}, fmt.Errorf("the kubelet does not wait any more: %w", err)
+	}
 	return given, a.CDI.Write(cdi.Name(resource, ids), string(pod.UID), version, edits)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/follow"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 )
 
 // liveTimeout bounds the wait for the API server's answer about one pod, within the 30 seconds that the kubelet waits.
@@ -42,6 +43,9 @@ func followPods(ctx context.Context, client *kube.Client, node string, changed f
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			follow.Latest(options)
 			options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+			if options.TimeoutSeconds != nil {
+				*options.TimeoutSeconds = cluster.WatchSeconds
+			}
 		}))
 	informer := factory.Core().V1().Pods().Informer()
 	p := &pods{client: client, byName: map[types.NamespacedName]*corev1.Pod{}}

@@ -95,9 +95,14 @@ func TestAGPUWithLessMemoryThanARecordHas(t *testing.T) {
 type cut struct {
 	http.RoundTripper
 	watches, all *atomic.Bool
+	// limits receives for how long each watch is asked for.
+	limits chan<- string
 }
 
 func (c cut) RoundTrip(r *http.Request) (*http.Response, error) {
+	if query := r.URL.Query(); c.limits != nil && strings.Contains(r.URL.Path, "/pods") && query.Has("watch") {
+		c.limits <- query.Get("timeoutSeconds")
+	}
 	if strings.Contains(r.URL.Path, "/pods") && (c.all.Load() || c.watches.Load() && !strings.Contains(r.URL.Path, "/pods/")) {
 		return nil, errors.New("no route to host")
 	}
@@ -105,24 +110,45 @@ func (c cut) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // breakable is a world of which the access to the API server may break.
-func breakable(t *testing.T) (w *world, watches, all *atomic.Bool) {
+func breakable(t *testing.T, mode string, offers map[string]int, change ...func(*Agent)) (w *world, watches, all *atomic.Bool) {
 	t.Helper()
-	w, watches, all = newWorld(t, "topology"), new(atomic.Bool), new(atomic.Bool)
+	w, watches, all = newWorld(t, mode), new(atomic.Bool), new(atomic.Bool)
 	config := w.Config()
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return cut{next, watches, all} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return cut{RoundTripper: next, watches: watches, all: all}
+	})
 	client, err := kube.New(config)
 	require.NoError(t, err)
 	w.client = client
 	w.kubelet.start()
-	w.run()
-	w.offers(map[string]int{gpu: 4})
+	w.run(change...)
+	w.offers(offers)
 	return w, watches, all
+}
+
+// A watch that is asked for seldom costs the API server little.
+func TestTheWatchOfPodsLastsAnHour(t *testing.T) {
+	w, limits := newWorld(t, "topology"), make(chan string, 10)
+	config := w.Config()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return cut{RoundTripper: next, watches: new(atomic.Bool), all: new(atomic.Bool), limits: limits}
+	})
+	client, err := kube.New(config)
+	require.NoError(t, err)
+	w.client = client
+	w.run()
+	select {
+	case limit := <-limits:
+		assert.Equal(t, "3600", limit)
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "no watch of pods")
+	}
 }
 
 // A record that was made by hand takes nothing from the pod that has the GPU, and is good when that one has gone, however late the watch
 // tells of it.
 func TestARecordThatIsMadeLater(t *testing.T) {
-	w, watches, _ := breakable(t)
+	w, watches, _ := breakable(t, "topology", map[string]int{gpu: 4})
 	first := w.kubelet.admit(w.pod("first", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
 	require.NoError(t, w.kubelet.prestart(first))
 	second := w.kubelet.admit(w.pod("second", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
@@ -140,7 +166,7 @@ func TestARecordThatIsMadeLater(t *testing.T) {
 // An agent that cannot reach the API server, where its kubelet can, knows only the predecessor of a pod that was made again: a
 // worker of a gang, say, whose GPUs another pod may have by now.
 func TestPodMadeAgainWhileTheAgentIsCutOff(t *testing.T) {
-	w, _, all := breakable(t)
+	w, _, all := breakable(t, "topology", map[string]int{gpu: 4})
 	g := w.kubelet.admit(w.pod("worker-0", recordOf(0), container("main", amounts{gpu: 1})), "main", gpu, 1)
 	w.kubelet.allocate(g)
 	require.NoError(t, w.kubelet.prestart(g))
@@ -160,7 +186,7 @@ func TestPodMadeAgainWhileTheAgentIsCutOff(t *testing.T) {
 // A pod that was made again while the watch was broken is shown as a change of the one of before: that one is gone, too, and nothing
 // of it stays. What whoever made the pod says that it was given does not count.
 func TestAPodThatEndsWhileTheWatchIsBroken(t *testing.T) {
-	w, watches, _ := breakable(t)
+	w, watches, _ := breakable(t, "topology", map[string]int{gpu: 4})
 	p := w.pod("p", recordOf(0), container("main", amounts{gpu: 1}))
 	p.Annotations[contract.ConfirmedAnnotation] = `{"version":1,"node":"` + nodeName + `","containers":{"ghost":{"way":"CDI","gpus":["GPU-0"]}}}`
 	w.put(podKind, "p", p)
@@ -230,4 +256,51 @@ func TestPartsInUseWhenGPUsAreRenumbered(t *testing.T) {
 		now = slices.SortedFunc(slices.Values(now), func(a, b mps.Share) int { return strings.Compare(a.UUID, b.UUID) })
 		return slices.Equal(want, now)
 	}, 10*time.Second, 5*time.Millisecond)
+}
+
+// A pod that the watch does not show, however long it takes, has its part in use until it is gone.
+func TestPartsOfAPodThatTheWatchDoesNotShow(t *testing.T) {
+	const memory = contract.ResourceGPUMemory
+	e := &enforcer{changed: make(chan struct{}, 1)}
+	w, watches, _ := breakable(t, "share", map[string]int{memory: 60, contract.ResourceGPUCount: 4}, func(a *Agent) { a.Enforcer = e })
+	watches.Store(true)
+	w.ExpireWatches()
+	p := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 4}}}, container("main", amounts{memory: 4}))
+	require.NoError(t, w.kubelet.prestart(w.kubelet.admit(p, "main", memory, 4)))
+	w.agent.sharing.mu.Lock()
+	require.Contains(t, w.agent.sharing.starting, p.UID, "the watch does not show it")
+	w.agent.sharing.starting[p.UID] = starting{p, time.Now().Add(-seen)}
+	w.agent.sharing.mu.Unlock()
+	for range 3 {
+		e.changed <- struct{}{} // two of them are taken, so that the agent has gone round once
+	}
+	now, _ := e.told()
+	assert.Equal(t, []mps.Share{{UUID: "GPU-1", MemoryMiB: 4096}}, now)
+	w.Remove(podKind, "default", "p")
+	e.changed <- struct{}{}
+	require.Eventually(t, func() bool { return len(w.agent.present()) == 1 }, 20*time.Second, time.Millisecond, "its containers may still run")
+	w.agent.sharing.mu.Lock()
+	defer w.agent.sharing.mu.Unlock()
+	assert.Empty(t, w.agent.sharing.starting)
+}
+
+// A container does not start between what the enforcer is told of, and its telling: it would be told that the part is not in use.
+func TestAPodThatBeginsWhileTheEnforcerIsTold(t *testing.T) {
+	const memory = contract.ResourceGPUMemory
+	w := newWorld(t, "share")
+	w.kubelet.start()
+	e := &enforcer{hangs: make(chan struct{})}
+	w.run(func(a *Agent) { a.Enforcer = e })
+	p := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 1}}}, container("main", amounts{memory: 1}))
+	g := w.kubelet.admitted(p, "main", memory, "gpuplan-1-0")
+	given := make(chan error, 1)
+	e.hangs <- struct{}{} // the next time it hangs
+	wake(w.agent.moved)
+	require.Eventually(t, func() bool {
+		return !w.agent.sharing.mu.TryLock() || func() bool { w.agent.sharing.mu.Unlock(); return false }()
+	}, 20*time.Second, time.Millisecond)
+	go func() { given <- w.agent.start(t.Context(), memory, g.ids) }()
+	require.Never(t, func() bool { return e.edited.Load() > 0 }, 300*time.Millisecond, time.Millisecond)
+	close(e.hangs)
+	require.NoError(t, <-given)
 }

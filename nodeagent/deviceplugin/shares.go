@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -44,7 +45,7 @@ const seen = time.Minute
 type sharing struct {
 	mu sync.Mutex
 	// starting are pods that were given their parts and that the watch may not show yet.
-	starting map[types.UID]*corev1.Pod
+	starting map[types.UID]starting
 
 	// leaving are the pods that will be taken off their GPUs, with the time of their end, and told the reasons for which GPUs cannot be shared; both
 	// belong to the agent's loop.
@@ -52,12 +53,17 @@ type sharing struct {
 	told    map[string]string
 }
 
+// starting is a pod that was given its parts, and since when.
+type starting struct {
+	pod   *corev1.Pod
+	since time.Time
+}
+
 // begin has the parts of a pod in use from before its container starts.
 func (s *sharing) begin(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.starting[pod.UID] = pod
-	time.AfterFunc(seen, func() { s.end(pod.UID) })
+	s.starting[pod.UID] = starting{pod, time.Now()}
 }
 
 // end leaves a pod to what the watch has of it.
@@ -67,15 +73,23 @@ func (s *sharing) end(uid types.UID) {
 	delete(s.starting, uid)
 }
 
-// all are pods and those that are starting, by UID.
-func (s *sharing) all(pods []*corev1.Pod) map[types.UID]*corev1.Pod {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := maps.Clone(s.starting)
-	for _, pod := range pods {
-		all[pod.UID] = pod
+// settle leaves pods to the watch that this has shown, or that are gone before it has.
+func (a *Agent) settle(ctx context.Context) {
+	a.sharing.mu.Lock()
+	all := slices.Collect(maps.Values(a.sharing.starting))
+	a.sharing.mu.Unlock()
+	for _, s := range all {
+		if known := a.pods.known(nameOf(s.pod)); known != nil && known.UID == s.pod.UID {
+			a.sharing.end(s.pod.UID)
+			continue
+		}
+		if time.Since(s.since) < seen {
+			continue
+		}
+		if live, err := a.pods.live(ctx, nameOf(s.pod), liveTimeout); errors.Is(err, errGone) || err == nil && live.UID != s.pod.UID {
+			a.gone(s.pod)
+		}
 	}
-	return all
 }
 
 // share tells the enforcer the parts of GPUs that are in use, has pods leave their GPUs before they are killed, and tells of
@@ -84,13 +98,38 @@ func (a *Agent) share(ctx context.Context, node *unstructured.Unstructured, stat
 	if a.Enforcer == nil {
 		return
 	}
-	pods := a.sharing.all(a.present())
+	a.settle(ctx)
+	if err := a.tell(ctx, status.GPUs); err != nil {
+		a.Log.Error("parts of GPUs that cannot be", "error", err)
+	}
+	told := map[string]string{}
+	for _, state := range a.Enforcer.States() {
+		if told[state.UUID] = state.Reason; state.Reason != "" && state.Reason != a.sharing.told[state.UUID] {
+			a.Events.Event(node, corev1.EventTypeWarning, "GPUNotShared",
+				fmt.Sprintf("GPU %s cannot be shared, so that no container starts with a part of it: %s", state.UUID, state.Reason))
+		}
+	}
+	a.sharing.told = told
+}
+
+// tell tells the enforcer the parts that are in use, and has pods leave their GPUs. No pod begins meanwhile: the enforcer would be told
+// that its part is not in use after it was given.
+func (a *Agent) tell(ctx context.Context, gpus []contract.GPUInfo) error {
+	a.sharing.mu.Lock()
+	defer a.sharing.mu.Unlock()
+	pods := map[types.UID]*corev1.Pod{}
+	for uid, s := range a.sharing.starting {
+		pods[uid] = s.pod
+	}
+	for _, pod := range a.present() {
+		pods[pod.UID] = pod
+	}
 	var inUse []mps.Share
 	for uid, pod := range pods {
 		if inventory.Finished(pod) && !a.runs(pod) {
 			continue
 		}
-		of := a.sharesOf(pod, status.GPUs)
+		of := a.sharesOf(pod, gpus)
 		inUse = append(inUse, of...)
 		var end time.Time // at once, for a pod that has ended before its containers
 		switch {
@@ -108,17 +147,7 @@ func (a *Agent) share(ctx context.Context, node *unstructured.Unstructured, stat
 		}
 	}
 	maps.DeleteFunc(a.sharing.leaving, func(uid types.UID, _ time.Time) bool { return pods[uid] == nil })
-	if err := a.Enforcer.InUse(inUse); err != nil {
-		a.Log.Error("parts of GPUs that cannot be", "error", err)
-	}
-	told := map[string]string{}
-	for _, state := range a.Enforcer.States() {
-		if told[state.UUID] = state.Reason; state.Reason != "" && state.Reason != a.sharing.told[state.UUID] {
-			a.Events.Event(node, corev1.EventTypeWarning, "GPUNotShared",
-				fmt.Sprintf("GPU %s cannot be shared, so that no container starts with a part of it: %s", state.UUID, state.Reason))
-		}
-	}
-	a.sharing.told = told
+	return a.Enforcer.InUse(inUse)
 }
 
 // sharesOf are the parts of GPUs of a pod's containers: of the GPUs that these were given, whichever indexes they have by now.

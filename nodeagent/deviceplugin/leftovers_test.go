@@ -117,8 +117,8 @@ func (w *world) terminated(p *corev1.Pod) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 	w.put(podKind, p.Name, p)
 	require.Eventually(w.t, func() bool {
-		known := w.agent.pods.list()
-		return len(known) == 1 && len(known[0].Status.ContainerStatuses) == 1
+		known := w.agent.pods.known(nameOf(p))
+		return known != nil && len(known.Status.ContainerStatuses) == 1 && known.Status.ContainerStatuses[0].State.Terminated != nil
 	}, 20*time.Second, time.Millisecond)
 }
 
@@ -167,5 +167,29 @@ func TestPartsOfAPodThatIsDeletedByForce(t *testing.T) {
 		assert.Equal(t, []mps.Share{{UUID: "GPU-1", MemoryMiB: 4096}}, now)
 	}, 20*time.Second, time.Millisecond)
 	nritest.Ended(t, runtime.asks, sandbox, c)
+	require.Eventually(t, func() bool { now, _ := e.told(); return len(now) == 0 }, 20*time.Second, time.Millisecond)
+}
+
+// So do those of a pod that the scheduler has failed while the node could not be reached.
+func TestPartsOfAPodThatHasEndedForTheAPIServerAlone(t *testing.T) {
+	const memory = contract.ResourceGPUMemory
+	w := newWorld(t, "share")
+	w.kubelet.start()
+	e := &enforcer{changed: make(chan struct{}, 1)}
+	w.run(func(a *Agent) { a.Enforcer = e })
+	w.offers(map[string]int{memory: 60, contract.ResourceGPUCount: 4})
+	p := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 4}}}, container("main", amounts{memory: 4}))
+	require.NoError(t, w.kubelet.prestart(w.kubelet.admit(p, "main", memory, 4)))
+	folder := filepath.Join(w.agent.Root, "proc", "1")
+	require.NoError(t, os.MkdirAll(folder, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "cgroup"), []byte("0::/kubepods/besteffort/pod"+string(p.UID)+"/c1\n"), 0o600))
+	w.has(1, "")
+	p.Status.Phase = corev1.PodFailed
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	w.put(podKind, "p", p)
+	require.Eventually(t, func() bool { _, ended := e.told(); return len(ended) == 1 }, 20*time.Second, time.Millisecond)
+	now, _ := e.told()
+	assert.Equal(t, []mps.Share{{UUID: "GPU-1", MemoryMiB: 4096}}, now)
+	w.terminated(p)
 	require.Eventually(t, func() bool { now, _ := e.told(); return len(now) == 0 }, 20*time.Second, time.Millisecond)
 }

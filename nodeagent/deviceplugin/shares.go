@@ -126,7 +126,8 @@ func (a *Agent) tell(ctx context.Context, gpus []contract.GPUInfo) error {
 	}
 	var inUse []mps.Share
 	for uid, pod := range pods {
-		if inventory.Finished(pod) && !a.runs(pod) {
+		ended := inventory.Finished(pod)
+		if ended && !a.runs(pod) && (a.runtime.Asked() || !a.mayRun(pod)) {
 			continue
 		}
 		of := a.sharesOf(pod, gpus)
@@ -135,7 +136,7 @@ func (a *Agent) tell(ctx context.Context, gpus []contract.GPUInfo) error {
 		switch {
 		case len(of) == 0:
 			continue
-		case inventory.Finished(pod):
+		case ended:
 		case pod.DeletionTimestamp == nil:
 			continue
 		default:

@@ -725,6 +725,7 @@ func TestKubeletRestarts(t *testing.T) {
 // The kubelet answers so many questions at once, and more containers may start.
 func TestManyContainersStartAtOnce(t *testing.T) {
 	w := newWorld(t, "topology")
+	w.kubelet.qps = 10
 	w.kubelet.start()
 	w.run()
 	w.offers(map[string]int{gpu: 4})

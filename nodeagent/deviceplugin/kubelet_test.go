@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,9 @@ type fakeKubelet struct {
 	hangs    chan struct{}
 	// answers, unless nil, is what answers to registrations wait for.
 	answers chan struct{}
-	// limited counts calls of the pod-resources API that came too often.
+	// qps is how many calls of the pod-resources API it takes in a second, 0 for as many as the real one. limited counts those that came
+	// too often.
+	qps     rate.Limit
 	limited atomic.Int64
 }
 
@@ -111,7 +114,7 @@ func (k *fakeKubelet) listen() {
 
 // limit refuses calls of the pod-resources API as the kubelet does.
 func (k *fakeKubelet) limit(limited bool) grpc.UnaryServerInterceptor {
-	limiter := rate.NewLimiter(podresources.DefaultQPS, podresources.DefaultBurstTokens)
+	limiter := rate.NewLimiter(cmp.Or(k.qps, podresources.DefaultQPS), podresources.DefaultBurstTokens)
 	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if limited && !limiter.Allow() {
 			k.limited.Add(1)

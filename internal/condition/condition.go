@@ -67,15 +67,20 @@ func since[S ~string](before, status S, then, given metav1.Time) metav1.Time {
 	return given
 }
 
-// Patch is what server-side apply takes to write one condition of an object; changed is
+// Patch is what server-side apply takes to write all conditions of an object that a writer owns; changed is
 // false when the object says the same. What cannot be read is written again.
-func Patch(object *unstructured.Unstructured, c metav1.Condition) (patch *unstructured.Unstructured, changed bool) {
-	before, _ := Find(object, c.Type)
-	patch = &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{fields(Next(before, c))}}}}
+func Patch(object *unstructured.Unstructured, conditions ...metav1.Condition) (patch *unstructured.Unstructured, changed bool) {
+	var all []any
+	for _, c := range conditions {
+		before, _ := Find(object, c.Type)
+		all = append(all, fields(Next(before, c)))
+		changed = changed || before == nil || before.Status != c.Status || before.Reason != c.Reason || before.Message != c.Message
+	}
+	patch = &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": all}}}
 	patch.SetGroupVersionKind(object.GroupVersionKind())
 	patch.SetName(object.GetName())
 	patch.SetNamespace(object.GetNamespace())
-	return patch, before == nil || before.Status != c.Status || before.Reason != c.Reason || before.Message != c.Message
+	return patch, changed
 }
 
 // Among is the list of an object's conditions with c in it, for a writer that updates the whole status.

@@ -312,6 +312,9 @@ const (
 	GPUNodeResource = "gpunodes"
 	// GPUsReadyCondition of a Node repeats the GPUNode's [ConditionReady].
 	GPUsReadyCondition = "GPUsReady"
+	// RDMAReadyCondition of a Node says whether the ports of its RDMA devices can be used. A Node has it from when its agent
+	// has seen a port.
+	RDMAReadyCondition = "RDMAReady"
 	// TopologyConfigMapNodeLabel on the ConfigMap mirror in kube-system names the node;
 	// the mirror also carries NodeModeLabel=topology, by which arena finds it.
 	TopologyConfigMapNodeLabel = "nodename"

@@ -6,6 +6,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -110,10 +111,12 @@ func trim(object any) (any, error) {
 	runtime, known, _ := unstructured.NestedString(obj.Object, runtimeVersion...)
 	delete(obj.Object, "spec")
 	delete(obj.Object, "status")
-	for _, c := range conditions {
-		if condition, ok := c.(map[string]any); ok && condition["type"] == contract.GPUsReadyCondition {
-			obj.Object["status"] = map[string]any{"conditions": []any{condition}}
-		}
+	conditions = slices.DeleteFunc(conditions, func(c any) bool {
+		condition, ok := c.(map[string]any)
+		return !ok || condition["type"] != contract.GPUsReadyCondition && condition["type"] != contract.RDMAReadyCondition
+	})
+	if len(conditions) > 0 {
+		obj.Object["status"] = map[string]any{"conditions": conditions}
 	}
 	if known {
 		_ = unstructured.SetNestedField(obj.Object, runtime, runtimeVersion...) // the fields above it are objects

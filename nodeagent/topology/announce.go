@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -38,11 +39,14 @@ func (p *publisher) announce(before, now contract.GPUNodeStatus, node *unstructu
 	}
 }
 
-// announcePorts records an event for each RDMA device whose port can no longer be used, or can again.
+// announcePorts records an event for each RDMA device that is gone, or whose port can no longer be used, or can again.
 func (p *publisher) announcePorts(before, now contract.GPUNodeStatus, node *unstructured.Unstructured) {
 	down := map[string]bool{}
 	for _, nic := range before.NICs {
 		down[nic.Name] = nic.Unusable() != ""
+		if !slices.ContainsFunc(now.NICs, func(n contract.NICInfo) bool { return n.Name == nic.Name }) {
+			p.Events.Eventf(node, corev1.EventTypeWarning, "RDMADeviceGone", "The machine has no RDMA device %s any more: jobs that use it run without RDMA, or not at all", nic.Name)
+		}
 	}
 	for _, nic := range now.NICs {
 		switch why := nic.Unusable(); {
@@ -70,12 +74,17 @@ func unreadable(status contract.GPUNodeStatus) string {
 	return ""
 }
 
-// nodeCondition returns the write that repeats the GPUNode's condition on the Node, nil
-// when the Node has it.
-func (p *publisher) nodeCondition(node *unstructured.Unstructured, status contract.GPUNodeStatus) func(context.Context) error {
+// nodeConditions returns the write that repeats the GPUNode's condition on the Node, beside that of its RDMA devices, nil
+// when the Node has them.
+func (p *publisher) nodeConditions(node *unstructured.Unstructured, status contract.GPUNodeStatus) func(context.Context) error {
 	ready := *meta.FindStatusCondition(status.Conditions, contract.ConditionReady)
 	ready.Type = contract.GPUsReadyCondition
-	patch, changed := condition.Patch(node, ready)
+	conditions := []metav1.Condition{ready}
+	before, _ := condition.Find(node, contract.RDMAReadyCondition) // what cannot be read is written again
+	if rdma := rdmaCondition(status.NICs, p.Now()); before != nil || rdma.Reason != reasonNoPorts {
+		conditions = append(conditions, rdma)
+	}
+	patch, changed := condition.Patch(node, conditions...)
 	if !changed {
 		return nil
 	}

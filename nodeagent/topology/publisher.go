@@ -111,7 +111,7 @@ func (p *publisher) due(live contract.GPUNode, status contract.GPUNodeStatus, no
 			return nil
 		})
 	}
-	if write := p.nodeCondition(node, status); write != nil {
+	if write := p.nodeConditions(node, status); write != nil {
 		writes = append(writes, write)
 	}
 	if write := p.writeMirror(status, node.GetLabels()[contract.NodeModeLabel], owner); write != nil {

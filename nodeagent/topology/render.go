@@ -21,6 +21,13 @@ const (
 	reasonUnreadable = "CannotReadHardware"
 )
 
+// Reasons of the condition [contract.RDMAReadyCondition].
+const (
+	reasonPortsActive = "RDMAPortsActive"
+	reasonPortsDown   = "RDMAPortsDown"
+	reasonNoPorts     = "NoRDMAPorts"
+)
+
 // statusOf renders a reading with the verdicts on its GPUs; maxNVLinks tells the most
 // NVLinks that a GPU had.
 func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks func(uuid string) int) contract.GPUNodeStatus {
@@ -113,6 +120,30 @@ func readyCondition(status contract.GPUNodeStatus, unread error, now time.Time) 
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonUnhealthy, strings.Join(unusable, "; ")
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonAllHealthy, fmt.Sprintf("%d GPUs", len(status.GPUs))
+	}
+	return ready
+}
+
+// rdmaCondition is the condition of a machine's RDMA devices.
+func rdmaCondition(nics []contract.NICInfo, now time.Time) metav1.Condition {
+	known := 0
+	var down []string
+	for _, nic := range nics {
+		if nic.Port != "" {
+			known++
+		}
+		if why := nic.Unusable(); why != "" {
+			down = append(down, nic.Name+" "+why)
+		}
+	}
+	ready := metav1.Condition{Type: contract.RDMAReadyCondition, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy()}
+	switch {
+	case len(down) > 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonPortsDown, "the port of RDMA device "+strings.Join(down, "; of ")
+	case known == 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, reasonNoPorts, "the machine has no RDMA device with a port, and had one"
+	default:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, reasonPortsActive, fmt.Sprintf("%d RDMA devices", known)
 	}
 	return ready
 }

@@ -40,10 +40,12 @@ func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer)
 	for _, hardware := range snapshot.GPUNodes {
 		published[hardware.Name] = hardware.Status
 	}
-	var down, locked, redirected []string
+	var none, down, locked, redirected []string
 	for _, node := range given(snapshot, on) {
 		switch {
 		case node == nil:
+		case noDevice(published[node.Name]):
+			none = append(none, node.Name)
 		case portDown(published[node.Name].NICs) != "":
 			down = append(down, node.Name)
 		case published[node.Name].LockableKiB > 0 && !spec.RDMADefaults:
@@ -51,6 +53,11 @@ func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer)
 		case redirectedBy(published[node.Name].NICs) != "":
 			redirected = append(redirected, node.Name)
 		}
+	}
+	if len(none) > 0 {
+		findings = append(findings, preflight.Finding{Warning: true, Attribute: "roles", Summary: "eRDMA device is missing", Detail: fmt.Sprintf(
+			"Replicas of job %s use eRDMA. On node %s, which they may use, the node agent finds no RDMA device, so that they run over TCP there, or not at all.%s "+
+				"Look whether the kernel module is loaded (`lsmod`, `ibv_devices`), or keep the job from it.", spec.ID(), none[0], more(none))})
 	}
 	if len(down) > 0 {
 		findings = append(findings, preflight.Finding{Warning: true, Attribute: "roles", Summary: "eRDMA port is not active", Detail: fmt.Sprintf(
@@ -77,6 +84,11 @@ func more(nodes []string) string {
 		return ""
 	}
 	return fmt.Sprintf(" The same is so of %d more.", len(nodes)-1)
+}
+
+// noDevice tells whether an agent that reads real hardware has found no RDMA device.
+func noDevice(status contract.GPUNodeStatus) bool {
+	return status.DriverVersion != "" && len(status.NICs) == 0
 }
 
 // portDown is a device with what is wrong with its port, when the ports of all devices are known and none can be used; "" otherwise.

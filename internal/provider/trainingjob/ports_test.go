@@ -22,7 +22,7 @@ func TestERDMAPortsThatAreDown(t *testing.T) {
 	cli.Write(t, config)
 	cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_node_pool.v100")
 	node := cloud.NodeNames(t)[0]
-	lockableKiB, redirectedBy := int64(64), []string(nil)
+	lockableKiB, redirectedBy, driver := int64(64), []string(nil), ""
 	plan := func(ports ...string) string {
 		t.Helper()
 		machine, ok := catalog.Machine(kind)
@@ -33,13 +33,18 @@ func TestERDMAPortsThatAreDown(t *testing.T) {
 			state, gid, _ := strings.Cut(port, " ")
 			status.NICs = append(status.NICs, contract.NICInfo{Name: "erdma_" + string(rune('0'+i)), Port: state, GID: gid, RedirectedBy: redirectedBy})
 		}
-		status.LockableKiB = lockableKiB
+		status.LockableKiB, status.DriverVersion = lockableKiB, driver
 		cloud.Publish(t, node, status)
 		output, _ := cli.Run("plan")
 		return acctest.Unwrapped(output)
 	}
 	const summary, locked = "eRDMA port is not active", "eRDMA needs locked memory"
 	assert.NotContains(t, plan(), summary, "nobody knows")
+	const missing = "eRDMA device is missing"
+	assert.NotContains(t, plan(), missing, "the node is simulated")
+	driver = "580.159.04"
+	assert.Contains(t, plan(), "On node "+node+", which they may use, the node agent finds no RDMA device")
+	assert.NotContains(t, plan("DOWN"), missing)
 	assert.NotContains(t, plan("ACTIVE", "DOWN"), summary)
 	assert.NotContains(t, plan("", "DOWN"), summary, "of one nobody knows")
 	said := plan("INIT", "DOWN")

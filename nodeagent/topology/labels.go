@@ -101,7 +101,7 @@ func labelled(labels map[string]string) bool {
 	return ok
 }
 
-// has tells whether a Node has labels.
+// has tells whether an object has labels, or other keys, beside which others may have theirs.
 func has(labels, want map[string]string) bool {
 	for key, value := range want {
 		if have, ok := labels[key]; !ok || have != value {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -57,7 +56,7 @@ func (p *publisher) writeMirror(status contract.GPUNodeStatus, mode string, owne
 	obj.SetLabels(labels)
 	if live != nil {
 		have, _, _ := unstructured.NestedStringMap(live.Object, "data")
-		if maps.Equal(have, data) && maps.Equal(live.GetLabels(), labels) && slices.Contains(live.GetOwnerReferences(), owner) {
+		if has(have, data) && has(live.GetLabels(), labels) && slices.Contains(live.GetOwnerReferences(), owner) {
 			return nil
 		}
 	}

@@ -4,8 +4,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 )
 
 // The labels and keys by which `arena top node` finds and reads the mirror
@@ -46,4 +49,30 @@ func TestMirrorIsReadableByArena(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What others put beside what is the agent's in the mirror is no reason to write it again.
+func TestWhatOthersAddToTheMirrorStays(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.round()
+	mirror := w.mirror(t)
+	require.NoError(t, unstructured.SetNestedField(mirror.Object, "theirs", "data", "note"))
+	labels := mirror.GetLabels()
+	labels["backup"] = "weekly"
+	mirror.SetLabels(labels)
+	w.Put(mirror)
+	a.seen("what another has added", func() bool { return a.Nodes.Get(cluster.Mirror, nodeName).GetLabels()["backup"] == "weekly" })
+	live, err := a.live()
+	require.NoError(t, err)
+	owner := mirror.GetOwnerReferences()[0]
+	assert.Nil(t, a.writeMirror(a.status(live.Status), modeTopology, owner))
+
+	require.NoError(t, unstructured.SetNestedField(mirror.Object, "theirs", "data", "devices"))
+	w.Put(mirror)
+	a.seen("what another has changed", func() bool {
+		text, _, _ := unstructured.NestedString(a.Nodes.Get(cluster.Mirror, nodeName).Object, "data", "devices")
+		return text == "theirs"
+	})
+	assert.NotNil(t, a.writeMirror(a.status(live.Status), modeTopology, owner))
 }

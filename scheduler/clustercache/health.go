@@ -57,22 +57,23 @@ func (c *Cache) Health(key string) Health {
 	return health
 }
 
-// faults lists the faulty GPUs of a bound pod.
+// faults lists the faulty GPUs of a bound pod: of those that are recorded for it, and of those that it was given, which the record
+// leaves to the node in mode default.
 func (c *Cache) faults(p *corev1.Pod) []Fault {
 	_, hardware := c.state.Node(p.Spec.NodeName)
 	if hardware == nil || len(hardware.Status.GPUs) == 0 {
 		return nil
 	}
-	record, ok, err := contract.AllocationFrom(p.Annotations)
-	if !ok || err != nil {
-		return nil
+	var gpus []int
+	if record, ok, err := contract.AllocationFrom(p.Annotations); ok && err == nil {
+		gpus = inventory.RecordedGPUs(record)
 	}
-	gpus := slices.Clone(record.GPUs)
-	for _, share := range record.Shares {
-		gpus = append(gpus, share.GPU)
+	if given, ok := inventory.GivenTo(p); ok {
+		gpus = append(gpus, given.GPUs...)
 	}
+	slices.Sort(gpus)
 	var faults []Fault
-	for _, gpu := range gpus {
+	for _, gpu := range slices.Compact(gpus) {
 		if reason := faultOf(hardware, gpu); reason != "" {
 			faults = append(faults, Fault{Node: p.Spec.NodeName, GPU: gpu, Reason: reason})
 		}

@@ -87,6 +87,30 @@ func TestHealth(t *testing.T) {
 	assert.Empty(t, c.Health("ns/job").Faults, "nobody reports")
 }
 
+// In mode default the node chooses the GPUs of a member, and its agent tells which.
+func TestHealthOfGPUsThatTheNodeHasChosen(t *testing.T) {
+	c := New()
+	_, err := c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	require.NoError(t, err)
+	_, err = c.SetGPUNode(&contract.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: contract.GPUNodeStatus{
+		Links: []string{"X SYS", "SYS X"},
+		GPUs:  []contract.GPUInfo{{Index: 0, Health: contract.Healthy}, {Index: 1, Health: contract.Unhealthy, Reason: "XID 48"}},
+	}})
+	require.NoError(t, err)
+	p := placed(t, "member", "job", contract.Allocation{Node: "n"})
+	p.Spec.Containers = []corev1.Container{{Name: "main"}}
+	c.SetPod(p)
+	assert.Empty(t, c.Health("ns/job").Faults, "nobody knows yet")
+
+	p = p.DeepCopy()
+	p.Annotations[contract.ConfirmedAnnotation], err = contract.Confirmation{Node: "n", Containers: map[string]contract.ConfirmedContainer{
+		"main": {Way: contract.WayCDI, GPUs: []string{"GPU-0", "GPU-1"}, Indexes: []int{0, 1}},
+	}}.Annotation()
+	require.NoError(t, err)
+	c.SetPod(p)
+	assert.Equal(t, []Fault{{Member: "member", Node: "n", GPU: 1, Reason: "XID 48"}}, c.Health("ns/job").Faults)
+}
+
 func TestNodesThatChange(t *testing.T) {
 	c := New()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}

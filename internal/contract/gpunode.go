@@ -208,7 +208,7 @@ func (n NICInfo) Unusable() string {
 	case n.Port != "" && n.Port != PortActive:
 		return fmt.Sprintf("is %s, and not %s", n.Port, PortActive)
 	case n.GID == NoGID:
-		return "has no GID of RoCE v2, because its network interface has no address"
+		return "has no GID of RoCE v2: its network interface has no address, or its driver offers iWARP alone"
 	}
 	return ""
 }

@@ -10,5 +10,5 @@ func LockableKiB() int64 {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil || limit.Max == unix.RLIM_INFINITY {
 		return 0
 	}
-	return int64(min(limit.Max>>10, 1<<53))
+	return int64(min(max(limit.Max>>10, 1), 1<<53)) // who may lock nothing may lock less than is told
 }

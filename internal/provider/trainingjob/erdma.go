@@ -26,6 +26,10 @@ func (r *trainingJob) erdmaFindings(ctx context.Context, m model, spec job.Spec)
 		spec.ID(), node, r.Session.ClusterID, contract.ERDMAController)}}
 }
 
+// enoughKiB is how much memory a container may lock so that nobody is warned: NCCL registers 4 MiB for each channel of a connection
+// (NCCL_BUFFSIZE), which are a few GiB for eight GPUs.
+const enoughKiB = 64 << 20
+
 // portFindings warns of nodes that a job with eRDMA may use, and whose devices have no port that can be used, or where it may not lock
 // memory, or does not get from a device to a GPU but over the CPU.
 func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer) (findings []preflight.Finding) {
@@ -42,15 +46,19 @@ func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer)
 	}
 	var none, down, locked, redirected []string
 	for _, node := range given(snapshot, on) {
-		switch {
-		case node == nil:
-		case noDevice(published[node.Name]):
+		if node == nil {
+			continue
+		}
+		status := published[node.Name]
+		if noDevice(status) {
 			none = append(none, node.Name)
-		case portDown(published[node.Name].NICs) != "":
+		} else if portDown(status.NICs) != "" {
 			down = append(down, node.Name)
-		case published[node.Name].LockableKiB > 0 && !spec.RDMADefaults:
+		}
+		if status.LockableKiB > 0 && status.LockableKiB < enoughKiB && !spec.RDMADefaults {
 			locked = append(locked, node.Name)
-		case redirectedBy(published[node.Name].NICs) != "":
+		}
+		if redirectedBy(status.NICs) != "" {
 			redirected = append(redirected, node.Name)
 		}
 	}
@@ -66,7 +74,7 @@ func (r *trainingJob) portFindings(ctx context.Context, spec job.Spec, on offer)
 	}
 	if len(locked) > 0 {
 		findings = append(findings, preflight.Finding{Warning: true, Attribute: "rdma_defaults", Summary: "eRDMA needs locked memory", Detail: fmt.Sprintf(
-			"Replicas of job %s use eRDMA. On node %s, which they may use, a container may lock %d KiB of memory, too little to register buffers, so that they fail there, or run over TCP.%s "+
+			"Replicas of job %s use eRDMA. On node %s, which they may use, a container may lock %d KiB of memory. Buffers beyond that cannot be registered, so that they may fail there, or run over TCP.%s "+
 				"With rdma_defaults the replicas get the capability IPC_LOCK, to which the limit does not apply; or lift the limit of the node's container runtime (LimitMEMLOCK=infinity).",
 			spec.ID(), locked[0], published[locked[0]].LockableKiB, more(locked))})
 	}

@@ -51,17 +51,23 @@ func TestERDMAPortsThatAreDown(t *testing.T) {
 	assert.Contains(t, said, summary)
 	assert.Contains(t, said, "On node "+node+", which they may use, the port of device erdma_0 is INIT, and not ACTIVE")
 
-	assert.Contains(t, plan("ACTIVE none"), "the port of device erdma_0 has no GID of RoCE v2, because its network interface has no address")
+	assert.Contains(t, plan("ACTIVE none"), "the port of device erdma_0 has no GID of RoCE v2: its network interface has no address, or its driver offers iWARP alone")
 	assert.NotContains(t, plan("ACTIVE 1"), summary)
 	assert.NotContains(t, plan("ACTIVE 1"), locked, "the job's containers may lock memory")
 
 	cli.Write(t, strings.Replace(config, `wait_for  = "none"`, "wait_for = \"none\"\n  rdma_defaults = false", 1))
 	assert.Contains(t, plan("ACTIVE"), locked)
 	assert.Contains(t, plan("ACTIVE"), "a container may lock 64 KiB of memory")
+	redirectedBy = []string{"0000:02:00.0"}
+	said = plan("DOWN")
+	for _, each := range []string{summary, locked, "RDMA takes the way over the CPU"} {
+		assert.Contains(t, said, each, "each of them has to be mended")
+	}
+	lockableKiB = 64 << 20
+	assert.NotContains(t, plan("ACTIVE"), locked, "it is more than NCCL registers")
 	lockableKiB = 0
 	assert.NotContains(t, plan("ACTIVE"), locked)
 
-	redirectedBy = []string{"0000:02:00.0"}
 	said = plan("ACTIVE")
 	assert.Contains(t, said, "RDMA takes the way over the CPU")
 	assert.Contains(t, said, "On node "+node+", which they may use, the PCI bridge 0000:02:00.0 redirects what device erdma_0 and GPUs below the same switch send each other to the CPU")

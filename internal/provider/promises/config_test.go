@@ -148,11 +148,14 @@ func (c configuration) render() map[string]any {
 	if len(jobs) > 0 {
 		resources["gpuplan_training_job"] = jobs
 	}
-	return map[string]any{
+	all := map[string]any{
 		"terraform": map[string]any{"required_providers": map[string]any{"gpuplan": map[string]any{"source": "registry.terraform.io/gpuplan/gpuplan"}}},
 		"provider":  map[string]any{"gpuplan": map[string]any{}},
-		"resource":  resources,
 	}
+	if len(resources) > 0 {
+		all["resource"] = resources
+	}
+	return all
 }
 
 func (c configuration) tree() map[string]any {

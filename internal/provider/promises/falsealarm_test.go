@@ -45,8 +45,8 @@ func TestFalseAlarms(t *testing.T) {
 	}
 
 	// Two nodes with two GPUs each, and jobs a and b, of two members with two GPUs each, that the plan starts.
-	world := func() *scene {
-		s := &scene{requested: map[string]int64{}, fresh: map[string]room{}, sick: map[string]map[int]bool{}}
+	world := func() *snapshot {
+		s := &snapshot{requested: map[string]int64{}, fresh: map[string]room{}, sick: map[string]map[int]bool{}}
 		s.next.pools = []pool{{name: "p", mode: "topology", size: 2}}
 		s.fresh["p"] = room{pool: s.next.pools[0], free: free{cpu: 16000, pods: 10, gpus: 2, ports: map[int32]bool{}}}
 		s.plan.changes = map[string]change{}
@@ -56,23 +56,23 @@ func TestFalseAlarms(t *testing.T) {
 		}
 		return s
 	}
-	alone := func(s *scene) { delete(s.plan.changes, "gpuplan_training_job.b"); s.next.jobs = s.next.jobs[:1] }
-	small := func(s *scene) {
+	alone := func(s *snapshot) { delete(s.plan.changes, "gpuplan_training_job.b"); s.next.jobs = s.next.jobs[:1] }
+	small := func(s *snapshot) {
 		for i := range s.next.jobs {
 			s.next.jobs[i].workers = 1
 		}
 	}
-	big := func(s *scene) { s.next.jobs[0].workers = 3 }
-	after := func(s *scene) {
+	big := func(s *snapshot) { s.next.jobs[0].workers = 3 }
+	after := func(s *snapshot) {
 		s.next.jobs[0], s.next.jobs[1] = s.next.jobs[1], s.next.jobs[0]
 		s.next.jobs[1].after = "b"
 	}
-	planned := func(name, node, line string) func(*scene) {
-		return func(s *scene) {
+	planned := func(name, node, line string) func(*snapshot) {
+		return func(s *snapshot) {
 			s.plan.changes["gpuplan_training_job."+name].After["planned_placement"] = map[string]any{node: line}
 		}
 	}
-	pod := func(s *scene, gang, name, node string, gpus int64) *corev1.Pod {
+	pod := func(s *snapshot, gang, name, node string, gpus int64) *corev1.Pod {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{contract.LightGangLabel: gang}}}
 		p.Spec.NodeName, p.Spec.Priority = node, new(int32)
 		p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{contract.ResourceTopologyGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
@@ -80,7 +80,7 @@ func TestFalseAlarms(t *testing.T) {
 		return &s.pods[len(s.pods)-1]
 	}
 	// existing makes the nodes those of before.
-	existing := func(s *scene) {
+	existing := func(s *snapshot) {
 		s.current = s.next.clone()
 		s.current.jobs = nil
 		for i := range 2 {
@@ -93,7 +93,7 @@ func TestFalseAlarms(t *testing.T) {
 		}
 	}
 	// running has a job of before on both nodes.
-	running := func(s *scene) {
+	running := func(s *snapshot) {
 		existing(s)
 		s.current.jobs = []job{{key: "old", name: "old", namespace: "default", framework: "mpi", mode: "topology", workers: 2, gpus: 1, pools: []string{"p"}}}
 		s.next.jobs = append(s.next.jobs, s.current.jobs...)
@@ -101,12 +101,12 @@ func TestFalseAlarms(t *testing.T) {
 			pod(s, "old", fmt.Sprintf("old-%d", i), fmt.Sprintf("n%d", i), 1)
 		}
 	}
-	leaves := func(s *scene) { running(s); s.next.jobs = s.next.jobs[:len(s.next.jobs)-1] }
-	waits := func(gpus int64) func(*scene) {
-		return func(s *scene) { existing(s); pod(s, "waits", "waits-0", "", gpus) }
+	leaves := func(s *snapshot) { running(s); s.next.jobs = s.next.jobs[:len(s.next.jobs)-1] }
+	waits := func(gpus int64) func(*snapshot) {
+		return func(s *snapshot) { existing(s); pod(s, "waits", "waits-0", "", gpus) }
 	}
-	quota := func(of int) func(*scene) {
-		return func(s *scene) {
+	quota := func(of int) func(*snapshot) {
+		return func(s *snapshot) {
 			s.next.leaves = []leaf{{name: "leaf", max: of}}
 			s.current.leaves = []leaf{{name: "leaf", max: 8}}
 			s.next.jobs[0].leaf = "leaf"
@@ -115,74 +115,74 @@ func TestFalseAlarms(t *testing.T) {
 			}
 		}
 	}
-	higher := func(s *scene) { s.next.jobs[0].priority = highPriority }
-	admits := func(s *scene) { s.requested["default"] = 2000 }
-	elastic := func(s *scene) { s.next.jobs[0].minimum = 1 }
-	one := func(s *scene) { s.next.pools[0].size = 1 }
+	higher := func(s *snapshot) { s.next.jobs[0].priority = highPriority }
+	admits := func(s *snapshot) { s.requested["default"] = 2000 }
+	elastic := func(s *snapshot) { s.next.jobs[0].minimum = 1 }
+	one := func(s *snapshot) { s.next.pools[0].size = 1 }
 
 	tests := []struct {
 		name string
-		make []func(*scene)
+		make []func(*snapshot)
 		says diagnostic
 		due  bool
 	}{
 		{"fits", nil, misfit, false},
-		{"one node too few", []func(*scene){big}, misfit, true},
-		{"others run there", []func(*scene){running}, misfit, true},
-		{"others run there, and leave", []func(*scene){leaves}, misfit, false},
-		{"fits beside the one before it", []func(*scene){small, after, planned("b", "p[0]", "worker-0 GPU 0,1")}, misfit, false},
-		{"the one before it has both nodes", []func(*scene){after}, misfit, true},
-		{"the pool loses a node", []func(*scene){existing, one}, misfit, true},
-		{"the pool loses a node that it does not need", []func(*scene){small, existing, one}, misfit, false},
-		{"within its quota", []func(*scene){quota(4)}, exceeding, false},
-		{"more than its quota", []func(*scene){quota(3)}, exceeding, true},
-		{"the quota has room", []func(*scene){alone, running, quota(6)}, waiting, false},
-		{"the quota has no room", []func(*scene){alone, running, quota(5)}, waiting, true},
-		{"those who use the quota leave", []func(*scene){alone, leaves, quota(5)}, waiting, false},
-		{"all members have quota", []func(*scene){alone, elastic, quota(4)}, inPart, false},
-		{"one member has no quota", []func(*scene){alone, elastic, quota(3)}, inPart, true},
-		{"nobody is in the way", []func(*scene){alone, existing}, needs, false},
-		{"others are in the way, and stay", []func(*scene){alone, running}, needs, false},
-		{"others are in the way, and leave", []func(*scene){alone, leaves}, needs, true},
-		{"others are in the way, of which the plan says nothing", []func(*scene){alone, running, func(s *scene) { s.part = true }}, untouched, true},
-		{"nobody is in the way of whom the plan could say something", []func(*scene){alone, existing, func(s *scene) { s.part = true }}, untouched, false},
-		{"nobody waits", []func(*scene){alone, existing}, overtaken, false},
-		{"both have room", []func(*scene){alone, small, waits(2)}, overtaken, false},
-		{"who waits needs a node", []func(*scene){alone, waits(2)}, overtaken, true},
-		{"fit together", []func(*scene){small}, contention, false},
+		{"one node too few", []func(*snapshot){big}, misfit, true},
+		{"others run there", []func(*snapshot){running}, misfit, true},
+		{"others run there, and leave", []func(*snapshot){leaves}, misfit, false},
+		{"fits beside the one before it", []func(*snapshot){small, after, planned("b", "p[0]", "worker-0 GPU 0,1")}, misfit, false},
+		{"the one before it has both nodes", []func(*snapshot){after}, misfit, true},
+		{"the pool loses a node", []func(*snapshot){existing, one}, misfit, true},
+		{"the pool loses a node that it does not need", []func(*snapshot){small, existing, one}, misfit, false},
+		{"within its quota", []func(*snapshot){quota(4)}, exceeding, false},
+		{"more than its quota", []func(*snapshot){quota(3)}, exceeding, true},
+		{"the quota has room", []func(*snapshot){alone, running, quota(6)}, waiting, false},
+		{"the quota has no room", []func(*snapshot){alone, running, quota(5)}, waiting, true},
+		{"those who use the quota leave", []func(*snapshot){alone, leaves, quota(5)}, waiting, false},
+		{"all members have quota", []func(*snapshot){alone, elastic, quota(4)}, inPart, false},
+		{"one member has no quota", []func(*snapshot){alone, elastic, quota(3)}, inPart, true},
+		{"nobody is in the way", []func(*snapshot){alone, existing}, needs, false},
+		{"others are in the way, and stay", []func(*snapshot){alone, running}, needs, false},
+		{"others are in the way, and leave", []func(*snapshot){alone, leaves}, needs, true},
+		{"others are in the way, of which the plan says nothing", []func(*snapshot){alone, running, func(s *snapshot) { s.part = true }}, untouched, true},
+		{"nobody is in the way of whom the plan could say something", []func(*snapshot){alone, existing, func(s *snapshot) { s.part = true }}, untouched, false},
+		{"nobody waits", []func(*snapshot){alone, existing}, overtaken, false},
+		{"both have room", []func(*snapshot){alone, small, waits(2)}, overtaken, false},
+		{"who waits needs a node", []func(*snapshot){alone, waits(2)}, overtaken, true},
+		{"fit together", []func(*snapshot){small}, contention, false},
 		{"do not fit together", nil, contention, true},
-		{"nobody is evicted without need", []func(*scene){alone, small, running, higher, func(s *scene) { s.next.jobs[0].gpus = 1 }}, evicts, false},
-		{"a lower priority makes room", []func(*scene){alone, running, higher}, evicts, true},
-		{"the same priority does not", []func(*scene){alone, running}, evicts, false},
-		{"apart", []func(*scene){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, crossing, false},
-		{"on the same GPUs", []func(*scene){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[0]", "worker-0 GPU 0,1")}, crossing, true},
-		{"room for both", []func(*scene){small, planned("a", "p[0]", "worker-0"), planned("b", "p[1]", "worker-0")}, crowded, false},
-		{"no room for both", []func(*scene){small, planned("a", "p[0]", "worker-0"), planned("b", "p[0]", "worker-0")}, crowded, true},
-		{"both have places", []func(*scene){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, displacing, false},
-		{"the place of one is open", []func(*scene){small, planned("a", "p[0]", "worker-0 GPU 0,1")}, displacing, true},
-		{"launchers take nothing", []func(*scene){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, launching, false},
-		{"a launcher takes all CPU", []func(*scene){small, planned("a", "p[0]", "worker-0 GPU 0,1"), func(s *scene) { s.next.jobs[0].cpu, s.next.jobs[1].lateCPU = 8, 16 }}, launching, true},
-		{"the pool keeps its nodes", []func(*scene){running}, shrinking, false},
-		{"somebody runs on the nodes", []func(*scene){running, one}, shrinking, true},
-		{"who runs on the nodes leaves", []func(*scene){leaves, one}, shrinking, false},
-		{"who runs on the nodes is suspended, which is later", []func(*scene){running, one, func(s *scene) { s.next.jobs[2].suspended = true }}, losing, true},
-		{"who runs on the nodes is replaced", []func(*scene){running, one, func(s *scene) { s.next.jobs[2].image = 1 }}, losing, false},
-		{"nobody waits for the nodes", []func(*scene){existing, one}, startingThere, false},
-		{"a gang waits for the nodes", []func(*scene){waits(2), one}, startingThere, true},
-		{"who waits has no room", []func(*scene){waits(3)}, besides, false},
-		{"who waits has room", []func(*scene){waits(2)}, besides, true},
+		{"nobody is evicted without need", []func(*snapshot){alone, small, running, higher, func(s *snapshot) { s.next.jobs[0].gpus = 1 }}, evicts, false},
+		{"a lower priority makes room", []func(*snapshot){alone, running, higher}, evicts, true},
+		{"the same priority does not", []func(*snapshot){alone, running}, evicts, false},
+		{"apart", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, crossing, false},
+		{"on the same GPUs", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[0]", "worker-0 GPU 0,1")}, crossing, true},
+		{"room for both", []func(*snapshot){small, planned("a", "p[0]", "worker-0"), planned("b", "p[1]", "worker-0")}, crowded, false},
+		{"no room for both", []func(*snapshot){small, planned("a", "p[0]", "worker-0"), planned("b", "p[0]", "worker-0")}, crowded, true},
+		{"both have places", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, displacing, false},
+		{"the place of one is open", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1")}, displacing, true},
+		{"launchers take nothing", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, launching, false},
+		{"a launcher takes all CPU", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), func(s *snapshot) { s.next.jobs[0].cpu, s.next.jobs[1].lateCPU = 8, 16 }}, launching, true},
+		{"the pool keeps its nodes", []func(*snapshot){running}, shrinking, false},
+		{"someone runs on the nodes", []func(*snapshot){running, one}, shrinking, true},
+		{"who runs on the nodes leaves", []func(*snapshot){leaves, one}, shrinking, false},
+		{"who runs on the nodes is suspended, which is later", []func(*snapshot){running, one, func(s *snapshot) { s.next.jobs[2].suspended = true }}, losing, true},
+		{"who runs on the nodes is replaced", []func(*snapshot){running, one, func(s *snapshot) { s.next.jobs[2].image = 1 }}, losing, false},
+		{"nobody waits for the nodes", []func(*snapshot){existing, one}, startingThere, false},
+		{"a gang waits for the nodes", []func(*snapshot){waits(2), one}, startingThere, true},
+		{"who waits has no room", []func(*snapshot){waits(3)}, besides, false},
+		{"who waits has room", []func(*snapshot){waits(2)}, besides, true},
 		{"the launcher asks for nothing", nil, lateMisfit, false},
-		{"the launcher asks for more than a node has", []func(*scene){func(s *scene) { s.next.jobs[0].lateCPU = 17 }}, lateMisfit, true},
+		{"the launcher asks for more than a node has", []func(*snapshot){func(s *snapshot) { s.next.jobs[0].lateCPU = 17 }}, lateMisfit, true},
 		{"admission adds nothing", nil, admitted, false},
-		{"admission adds CPU", []func(*scene){admits}, admitted, true},
-		{"the nodes are known", []func(*scene){existing}, unchecked, false},
-		{"nobody knows which node goes", []func(*scene){existing, one}, unchecked, true},
-		{"nobody waits who could evict", []func(*scene){running}, meanwhile, false},
-		{"who waits may evict", []func(*scene){running, func(s *scene) { pod(s, "waits", "waits-0", "", 2) }}, meanwhile, true},
-		{"by reference", []func(*scene){after}, quoted, false},
-		{"in quotes", []func(*scene){after, func(s *scene) { s.next.jobs[1].literal = true }}, quoted, true},
-		{"the maximum holds them", []func(*scene){running, quota(2)}, lowered, false},
-		{"the maximum holds one of them", []func(*scene){running, quota(1)}, lowered, true},
+		{"admission adds CPU", []func(*snapshot){admits}, admitted, true},
+		{"the nodes are known", []func(*snapshot){existing}, unchecked, false},
+		{"nobody knows which node goes", []func(*snapshot){existing, one}, unchecked, true},
+		{"nobody waits who could evict", []func(*snapshot){running}, meanwhile, false},
+		{"who waits may evict", []func(*snapshot){running, func(s *snapshot) { pod(s, "waits", "waits-0", "", 2) }}, meanwhile, true},
+		{"by reference", []func(*snapshot){after}, quoted, false},
+		{"in quotes", []func(*snapshot){after, func(s *snapshot) { s.next.jobs[1].literal = true }}, quoted, true},
+		{"the maximum holds them", []func(*snapshot){running, quota(2)}, lowered, false},
+		{"the maximum holds one of them", []func(*snapshot){running, quota(1)}, lowered, true},
 	}
 	for _, test := range tests {
 		t.Run(test.says.Summary+"/"+test.name, func(t *testing.T) {

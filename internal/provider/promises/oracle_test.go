@@ -21,8 +21,8 @@ import (
 // nothing with the planner: what is free comes from the pods' requests alone. What it says is
 // proved: where there are too many distributions to try, it says nothing of them.
 
-// scene is the cluster as a plan finds it, and what the plan is to make of it.
-type scene struct {
+// snapshot is the cluster as a plan finds it, and what the plan is to make of it.
+type snapshot struct {
 	current, next configuration
 	// plan is what was planned, as far as the plan has come.
 	plan planned
@@ -42,10 +42,10 @@ type scene struct {
 	fresh map[string]room
 }
 
-// look is the scene of a plan that leads from one configuration to another.
-func (w *world) look(t *testing.T, current, next configuration) *scene {
+// look is the snapshot of a plan that leads from one configuration to another.
+func (w *world) look(t *testing.T, current, next configuration) *snapshot {
 	t.Helper()
-	s := &scene{
+	s := &snapshot{
 		current: current, next: next, nodes: w.nodes(t), pods: w.pods(t), sick: w.sick(t),
 		requested: map[string]int64{}, fresh: map[string]room{}, reserves: reserves(),
 	}
@@ -59,32 +59,32 @@ func (w *world) look(t *testing.T, current, next configuration) *scene {
 }
 
 // holding are the pods that hold what they ask for, without those for which gone is true.
-func (s *scene) holding(gone func(corev1.Pod) bool) []corev1.Pod {
+func (s *snapshot) holding(gone func(corev1.Pod) bool) []corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(s.pods), func(p corev1.Pod) bool {
 		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || gone(p)
 	})
 }
 
 // left tells which pods are gone once the next configuration is there.
-func (s *scene) left(p corev1.Pod) bool {
+func (s *snapshot) left(p corev1.Pod) bool {
 	is, stays := s.next.find(idOf(p))
 	return s.deleted(p) || stays && is.suspended
 }
 
 // deleted is left without those that are suspended alone, which Terraform does later than what their job depends on.
-func (s *scene) deleted(p corev1.Pod) bool {
+func (s *snapshot) deleted(p corev1.Pod) bool {
 	was, known := s.current.find(idOf(p))
 	is, stays := s.next.find(idOf(p))
 	return known && (!stays || is.key != was.key || is.image != was.image || is.workers != was.workers)
 }
 
 // leftFor is left to a job, for which its own pods have left, too, when it is written again.
-func (s *scene) leftFor(i instance) func(corev1.Pod) bool {
+func (s *snapshot) leftFor(i instance) func(corev1.Pod) bool {
 	return func(p corev1.Pod) bool { return s.left(p) || s.own(i)(p) }
 }
 
 // own tells which pods are those of a job, by its new name or the old one.
-func (s *scene) own(i instance) func(corev1.Pod) bool {
+func (s *snapshot) own(i instance) func(corev1.Pod) bool {
 	ids := []string{i.id}
 	for _, was := range s.current.instances() {
 		if was.address == i.address {
@@ -135,7 +135,7 @@ type gang struct {
 }
 
 // gang is that of a job: what must run together, or all of it.
-func (s *scene) gang(i instance, all bool) gang {
+func (s *snapshot) gang(i instance, all bool) gang {
 	members := i.needs(s.requested[i.namespace])
 	required := len(members)
 	if i.minimum > 0 && !all {
@@ -145,7 +145,7 @@ func (s *scene) gang(i instance, all bool) gang {
 }
 
 // held is the gang of a job in its planned place; where that is open it may be anywhere.
-func (s *scene) held(i instance) gang {
+func (s *snapshot) held(i instance) gang {
 	promise, made := s.promise(i)
 	if !made {
 		return s.gang(i, false)
@@ -161,7 +161,7 @@ func (s *scene) held(i instance) gang {
 }
 
 // promise is what the plan says of a job that it starts.
-func (s *scene) promise(i instance) (p promise, made bool) {
+func (s *snapshot) promise(i instance) (p promise, made bool) {
 	change := s.plan.changes[i.address]
 	if !change.starts(i) {
 		return nil, false
@@ -171,7 +171,7 @@ func (s *scene) promise(i instance) (p promise, made bool) {
 }
 
 // launcher is what starts once the members of a job run, wherever it finds room.
-func (s *scene) launcher(i instance) []gang {
+func (s *snapshot) launcher(i instance) []gang {
 	if i.framework != "mpi" && !i.bare {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (s *scene) launcher(i instance) []gang {
 }
 
 // pending are the gangs that wait of those that a diagnostic names.
-func (s *scene) pending(d diagnostic) (gangs []gang) {
+func (s *snapshot) pending(d diagnostic) (gangs []gang) {
 	byName := map[string][]corev1.Pod{}
 	for _, p := range s.pods {
 		if name := idOf(p); p.Spec.NodeName == "" && d.names(name) {
@@ -342,7 +342,7 @@ func (l leaf) used(name corev1.ResourceName, pods []corev1.Pod) (used int) {
 
 // grounds are the nodes that the plan leaves, once the pods have left for which gone is true. Of a
 // pool that shrinks nobody knows which go, so that there is one of each choice.
-func (s *scene) grounds(gone func(corev1.Pod) bool) [][]room {
+func (s *snapshot) grounds(gone func(corev1.Pod) bool) [][]room {
 	pods := s.holding(gone)
 	grounds := [][]room{nil}
 	for _, p := range s.next.pools {
@@ -599,12 +599,12 @@ func (s *search) ever(rooms []room, gangs []gang) bool {
 
 // always reports whether it is proved that gangs have room, one after the other, whichever way those are placed that
 // come first, once the pods have left for which gone is true.
-func (s *scene) always(gone func(corev1.Pod) bool, gangs ...gang) bool {
+func (s *snapshot) always(gone func(corev1.Pod) bool, gangs ...gang) bool {
 	return s.inAnyOrder(gone, func(a, b int) bool { return a < b }, gangs...)
 }
 
 // inAnyOrder is always for gangs that come in any order but that of before.
-func (s *scene) inAnyOrder(gone func(corev1.Pod) bool, before func(a, b int) bool, gangs ...gang) bool {
+func (s *snapshot) inAnyOrder(gone func(corev1.Pod) bool, before func(a, b int) bool, gangs ...gang) bool {
 	var all []int
 	for k := range gangs {
 		all = append(all, k)
@@ -614,6 +614,6 @@ func (s *scene) inAnyOrder(gone func(corev1.Pod) bool, before func(a, b int) boo
 
 // ever reports whether it is proved that gangs have room beside each other in some way, once the pods have left for
 // which gone is true.
-func (s *scene) ever(gone func(corev1.Pod) bool, gangs ...gang) bool {
+func (s *snapshot) ever(gone func(corev1.Pod) bool, gangs ...gang) bool {
 	return !slices.ContainsFunc(s.grounds(gone), func(rooms []room) bool { return !newSearch(rooms, gangs).ever(rooms, gangs) })
 }

@@ -172,18 +172,18 @@ func (w *world) round(t *testing.T, round int, current, next configuration) conf
 		before := s.pods
 		s.plan = w.plan(t, next.replacing(replaced)...)
 		plan := s.plan
+		w.note("%d: planned, -replace=%s:\n%s", round, s.replaced, plan.diagnostics)
 		w.requireDue(t, round, s)
 		if refused := plan.errors(); len(refused) > 0 {
 			w.refused++
-			w.note("%d: refused, -replace=%s:\n%s", round, replaced.address, refused)
 			if slices.ContainsFunc(refused, diagnostic.replaces) {
 				replaced = instance{}
 				continue
 			}
 			next = s.without(refused[0])
+			require.NotEqual(t, s.next, next, "round %d: refused, and nothing can be taken back: %s", round, refused)
 			continue
 		}
-		w.note("%d: planned, -replace=%s:\n%s", round, replaced.address, plan.diagnostics)
 		require.False(t, slices.ContainsFunc(next.jobs, func(j job) bool { return j.literal }), "round %d: a job comes after an ID in quotes", round)
 		w.requireNamesToBeNames(t, round, next, plan, next.replacing(replaced)...)
 		replaced = instance{}
@@ -292,7 +292,7 @@ func (all diagnostics) keepNodes(current, next configuration) (kept configuratio
 }
 
 // requireDue checks that what a plan says is right.
-func (w *world) requireDue(t *testing.T, round int, s *scene) {
+func (w *world) requireDue(t *testing.T, round int, s *snapshot) {
 	t.Helper()
 	for _, d := range s.plan.diagnostics {
 		r, known := rules()[d.kind()]
@@ -302,7 +302,7 @@ func (w *world) requireDue(t *testing.T, round int, s *scene) {
 }
 
 // without is the next configuration without what a plan refuses.
-func (s *scene) without(d diagnostic) configuration {
+func (s *snapshot) without(d diagnostic) configuration {
 	if back := rules()[d.kind()].back; back != nil {
 		return back(s, d)
 	}
@@ -340,7 +340,7 @@ func (w *world) failing(t *testing.T, c configuration, failed diagnostics) (jobs
 
 // requireKept compares what the plan said of each job that it starts with what the
 // scheduler has done. Of the jobs in said something else was said in time.
-func (w *world) requireKept(t *testing.T, round int, s *scene, said diagnostics) {
+func (w *world) requireKept(t *testing.T, round int, s *snapshot, said diagnostics) {
 	t.Helper()
 	for _, i := range s.starting() {
 		excuse := s.excuse(i, said)
@@ -369,7 +369,7 @@ func (w *world) requireKept(t *testing.T, round int, s *scene, said diagnostics)
 // requireNoFalseAlarm checks what a plan has said for certain once it was carried out while nothing else happened: a job
 // that was to start elsewhere has not started in its place, one for which others were to be evicted does not run beside
 // all of them, and the apply has said nothing new.
-func (w *world) requireNoFalseAlarm(t *testing.T, round int, s *scene, applied diagnostics) {
+func (w *world) requireNoFalseAlarm(t *testing.T, round int, s *snapshot, applied diagnostics) {
 	t.Helper()
 	now := map[string]bool{}
 	for _, p := range w.pods(t) {

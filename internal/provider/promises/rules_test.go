@@ -21,14 +21,14 @@ const (
 // rule is what a plan of these worlds may say.
 type rule struct {
 	// due reports whether the plan was right to say it.
-	due func(s *scene, d diagnostic) bool
+	due func(s *snapshot, d diagnostic) bool
 	// excuses is of the job of which it speaks first, and of all that it names where all is true.
 	excuses excuse
 	all     bool
 	// evicts means that the running gangs that it names may be evicted.
 	evicts bool
 	// back takes back what it refuses; without it the job of which it speaks is left out.
-	back func(s *scene, d diagnostic) configuration
+	back func(s *snapshot, d diagnostic) configuration
 }
 
 // rules are by the kinds of diagnostics. A plan is refused for nothing else, and nothing else excuses a job.
@@ -96,7 +96,7 @@ func (d diagnostic) kind() string {
 
 // excuse is what these excuse of the promise of a job; late ones count where an apply says them. Of a job with placement_check =
 // "warn" Terraform shows nothing that turns out with the visit of one that -replace replaces: it leaves out warnings then.
-func (s *scene) excuse(i instance, said diagnostics) (most excuse) {
+func (s *snapshot) excuse(i instance, said diagnostics) (most excuse) {
 	if i.lenient && s.replaced != "" {
 		return start
 	}
@@ -116,7 +116,7 @@ func (all diagnostics) excuseEviction(gang string) bool {
 }
 
 // tree is the configuration whose quota tree a diagnostic speaks of.
-func (s *scene) tree(d diagnostic) configuration {
+func (s *snapshot) tree(d diagnostic) configuration {
 	if strings.HasSuffix(d.Summary, byTheTreeThatIs) {
 		return s.current
 	}
@@ -124,7 +124,7 @@ func (s *scene) tree(d diagnostic) configuration {
 }
 
 // before are the jobs that the plan starts and places before a job, the first of them first.
-func (s *scene) before(i instance) (all []instance) {
+func (s *snapshot) before(i instance) (all []instance) {
 	jobs := s.next.instances()
 	for address := i.afterAddress(); address != ""; {
 		b := jobs[slices.IndexFunc(jobs, func(j instance) bool { return j.address == address })]
@@ -138,7 +138,7 @@ func (s *scene) before(i instance) (all []instance) {
 }
 
 // inTurn are the jobs before a job in their planned places, and the job itself.
-func (s *scene) inTurn(i instance, all bool) (gangs []gang) {
+func (s *snapshot) inTurn(i instance, all bool) (gangs []gang) {
 	for _, b := range s.before(i) {
 		gangs = append(gangs, s.held(b))
 	}
@@ -146,7 +146,7 @@ func (s *scene) inTurn(i instance, all bool) (gangs []gang) {
 }
 
 // charges are those of jobs with all their members.
-func (s *scene) charges(jobs ...instance) (all []charge) {
+func (s *snapshot) charges(jobs ...instance) (all []charge) {
 	for _, i := range jobs {
 		all = append(all, s.next.charge(i, s.gang(i, true).needs))
 	}
@@ -154,7 +154,7 @@ func (s *scene) charges(jobs ...instance) (all []charge) {
 }
 
 // starts reports whether the plan starts a job. A plan that is refused may not say so; then it does unless the job stays as it is.
-func (s *scene) starts(i instance) bool {
+func (s *snapshot) starts(i instance) bool {
 	if change, known := s.plan.changes[i.address]; (known || len(s.plan.errors()) == 0) && i.id != s.replaced {
 		return change.starts(i)
 	}
@@ -164,13 +164,13 @@ func (s *scene) starts(i instance) bool {
 }
 
 // starting are the jobs that the plan starts.
-func (s *scene) starting() []instance {
+func (s *snapshot) starting() []instance {
 	return slices.DeleteFunc(s.next.instances(), func(i instance) bool { return !s.starts(i) })
 }
 
 // noRoom: the job has no room when all have left that leave, beside those that are placed before it. Of a job by
 // itself its quota is another matter.
-func noRoom(s *scene, d diagnostic) bool {
+func noRoom(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	if before := s.before(i); found && len(before) > 0 && !s.next.within(s.holding(s.leftFor(i)), s.charges(append(before, i)...)...) {
 		return true
@@ -179,25 +179,25 @@ func noRoom(s *scene, d diagnostic) bool {
 }
 
 // noRoomForLauncher: the members can be placed so that the launcher has no room beside them.
-func noRoomForLauncher(s *scene, d diagnostic) bool {
+func noRoomForLauncher(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	return found && !s.always(s.leftFor(i), append(s.inTurn(i, false), s.launcher(i)...)...)
 }
 
 // exceedsQuota: those members that must run together are more than the quota by themselves.
-func exceedsQuota(s *scene, d diagnostic) bool {
+func exceedsQuota(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	return found && !s.tree(d).within(nil, s.tree(d).charge(i, s.gang(i, false).needs))
 }
 
 // waitsForQuota: they are more than what is left of it by those that stay.
-func waitsForQuota(s *scene, d diagnostic) bool {
+func waitsForQuota(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	return found && !s.tree(d).within(s.holding(s.leftFor(i)), s.tree(d).charge(i, s.gang(i, false).needs))
 }
 
 // needsOthers: one that it names leaves, and the job has no room or no quota beside all that runs now.
-func needsOthers(s *scene, d diagnostic) bool {
+func needsOthers(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	own := s.own(i)
 	named := slices.ContainsFunc(s.holding(own), func(p corev1.Pod) bool { return d.names(idOf(p)) && (s.part || s.left(p) || idOf(p) == s.replaced) })
@@ -207,13 +207,13 @@ func needsOthers(s *scene, d diagnostic) bool {
 
 // able are those that wait, of which a diagnostic speaks, that can start when all have left that leave, the pods of a job
 // that is written again among them. Where the scheduler keeps capacity for those that have waited for long, others count as well.
-func (s *scene) able(i instance, d diagnostic) []gang {
+func (s *snapshot) able(i instance, d diagnostic) []gang {
 	return slices.DeleteFunc(s.pending(d), func(g gang) bool { return !s.reserves && !s.ever(s.leftFor(i), g) })
 }
 
 // comesLater: a plan fails for gangs that wait only where the job has no room beside them however all are placed, and warns
 // where they can be placed so.
-func comesLater(s *scene, d diagnostic) bool {
+func comesLater(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	waiting := s.able(i, d)
 	if !found || len(waiting) == 0 {
@@ -232,26 +232,26 @@ func comesLater(s *scene, d diagnostic) bool {
 }
 
 // comesBeside: a gang that waits can start, and may take what the job is planned on.
-func comesBeside(s *scene, d diagnostic) bool {
+func comesBeside(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	return found && len(s.able(i, d)) > 0
 }
 
 // runsInPart: all members together are more than what the quota has left.
-func runsInPart(s *scene, d diagnostic) bool {
+func runsInPart(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	jobs := slices.DeleteFunc(s.starting(), func(other instance) bool { return other.id != i.id && !d.names(other.id) })
 	return found && i.minimum > 0 && !s.tree(d).within(s.holding(s.own(i)), s.charges(jobs...)...)
 }
 
 // contend: the jobs that start can be placed, in some order, so that one has no room, or are more than their quota.
-func contend(s *scene, d diagnostic) bool {
+func contend(s *snapshot, d diagnostic) bool {
 	return !s.next.within(s.holding(s.left), s.charges(s.starting()...)...) || !s.together()
 }
 
 // together reports whether it is proved that all jobs that start have room beside each other, with what starts once they
 // run, however they are placed and in which order they come.
-func (s *scene) together() bool {
+func (s *snapshot) together() bool {
 	var gangs []gang
 	first := map[string]int{}
 	follows := map[int]int{}
@@ -275,9 +275,9 @@ func (s *scene) together() bool {
 	}, gangs...)
 }
 
-// evicts: somebody whom it names runs, stays and can be evicted, and the job, with all its members, has no room or no quota
+// evicts: someone whom it names runs, stays and can be evicted, and the job, with all its members, has no room or no quota
 // without that: by itself, or where the plan says so, beside others that start or wait.
-func evicts(s *scene, d diagnostic) bool {
+func evicts(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	if !found || !slices.ContainsFunc(s.holding(s.leftFor(i)), func(p corev1.Pod) bool { return d.names(idOf(p)) && s.mayEvict(i, p) }) {
 		return false
@@ -294,19 +294,19 @@ func evicts(s *scene, d diagnostic) bool {
 }
 
 // mayEvict: by its priority, to take quota back, or since the other one runs with more than it needs.
-func (s *scene) mayEvict(i instance, victim corev1.Pod) bool {
+func (s *snapshot) mayEvict(i instance, victim corev1.Pod) bool {
 	of, ours := s.current.find(idOf(victim))
 	return len(s.next.leaves) > 0 || ours && of.minimum > 0 || victim.Spec.Priority != nil && *victim.Spec.Priority < priorities[i.priority]
 }
 
 // admittedOtherwise: admission gives the job, or one before it, more than it asks for, which the plan of its place does not count.
-func admittedOtherwise(s *scene, d diagnostic) bool {
+func admittedOtherwise(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	return found && slices.ContainsFunc(append(s.before(i), i), func(j instance) bool { return j.cpu == 0 && s.requested[j.namespace] > 0 })
 }
 
 // unknownPools: what is left of a pool that shrinks is not known.
-func unknownPools(s *scene, d diagnostic) bool {
+func unknownPools(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	return found && slices.ContainsFunc(append(s.before(i), i), func(j instance) bool {
 		return slices.ContainsFunc(j.pools, func(name string) bool {
@@ -317,10 +317,10 @@ func unknownPools(s *scene, d diagnostic) bool {
 }
 
 // shrinks reports whether the plan takes nodes away from a pool.
-func (s *scene) shrinks(p pool) bool { return p.size < s.count(p) }
+func (s *snapshot) shrinks(p pool) bool { return p.size < s.count(p) }
 
 // count is how many nodes of a pool there are.
-func (s *scene) count(p pool) (count int) {
+func (s *snapshot) count(p pool) (count int) {
 	for _, n := range s.nodes {
 		if n.Labels[contract.NodePoolNameLabel] == p.name {
 			count++
@@ -330,12 +330,12 @@ func (s *scene) count(p pool) (count int) {
 }
 
 // named are the jobs of which a diagnostic speaks that the plan starts.
-func (s *scene) named(d diagnostic) []instance {
+func (s *snapshot) named(d diagnostic) []instance {
 	return slices.DeleteFunc(s.starting(), func(i instance) bool { return !d.names(i.id) })
 }
 
 // ordered reports whether one of two jobs is placed after the other.
-func (s *scene) ordered(a, b instance) bool {
+func (s *snapshot) ordered(a, b instance) bool {
 	after := func(x, y instance) bool {
 		return slices.ContainsFunc(s.before(x), func(z instance) bool { return z.id == y.id })
 	}
@@ -345,7 +345,7 @@ func (s *scene) ordered(a, b instance) bool {
 // meet: two jobs without an order are planned on the same GPUs, or on nodes that cannot hold both as they are planned, beside
 // all that runs there but themselves, since what leaves may do so later. Where one of them comes after others, what both have
 // held counts as well.
-func meet(s *scene, d diagnostic) bool {
+func meet(s *snapshot, d diagnostic) bool {
 	named := s.named(d)
 	if len(named) < 2 {
 		return false
@@ -365,7 +365,7 @@ func meet(s *scene, d diagnostic) bool {
 
 // displaced: the place of one is open, or may be another by what else the plan says, and it may use a node on which the
 // other is planned.
-func displaced(s *scene, d diagnostic) bool {
+func displaced(s *snapshot, d diagnostic) bool {
 	named := s.named(d)
 	if len(named) < 2 {
 		return false
@@ -385,14 +385,15 @@ func displaced(s *scene, d diagnostic) bool {
 }
 
 // reaches reports whether a job may use one of the nodes on which another is planned.
-func (s *scene) reaches(on func(room) bool, planned promise) bool {
+func (s *snapshot) reaches(on func(room) bool, planned promise) bool {
 	return slices.ContainsFunc(s.grounds(s.left), func(rooms []room) bool {
 		return slices.ContainsFunc(rooms, func(r room) bool { return on(r) && planned.uses(r.name) })
 	})
 }
 
-// launchesInto: the launcher of one that it names has room on a node on which the other is planned, and the other then has not.
-func launchesInto(s *scene, d diagnostic) bool {
+// launchesInto: the launcher of one that it names has room on a node on which the other is planned, and the other then has not,
+// at the latest when those have left that leave.
+func launchesInto(s *snapshot, d diagnostic) bool {
 	named := s.named(d)
 	if len(named) < 2 {
 		return false
@@ -403,14 +404,14 @@ func launchesInto(s *scene, d diagnostic) bool {
 				planned, made := s.promise(other)
 				there := launcher
 				there.on = func(r room) bool { return launcher.on(r) && planned.uses(r.name) }
-				return by.id != other.id && (!made || s.ever(s.left, there) && !s.always(s.left, there, s.held(other)))
+				return by.id != other.id && (!made || s.ever(s.left, there) && !s.always(s.own(other), there, s.held(other)))
 			})
 		})
 	})
 }
 
-// evictMeanwhile: a gang waits, the plan frees or adds something, and somebody runs whom it names and that stays.
-func evictMeanwhile(s *scene, d diagnostic) bool {
+// evictMeanwhile: a gang waits, the plan frees or adds something, and someone runs whom it names and that stays.
+func evictMeanwhile(s *snapshot, d diagnostic) bool {
 	stays := slices.ContainsFunc(s.holding(s.left), func(p corev1.Pod) bool { return d.names(idOf(p)) })
 	changes := len(s.plan.errors()) > 0
 	for _, c := range s.plan.changes {
@@ -420,13 +421,13 @@ func evictMeanwhile(s *scene, d diagnostic) bool {
 }
 
 // waitOnNodesThatGo: a gang waits, and a pool shrinks.
-func waitOnNodesThatGo(s *scene, d diagnostic) bool {
+func waitOnNodesThatGo(s *snapshot, d diagnostic) bool {
 	return len(s.pending(d)) > 0 && slices.ContainsFunc(s.next.pools, func(p pool) bool { return d.names(p.name) && s.shrinks(p) })
 }
 
-// losesNodes: somebody whom it names runs on a pool that loses nodes, of which nobody knows which, or the labels by which it
+// losesNodes: someone whom it names runs on a pool that loses nodes, of which nobody knows which, or the labels by which it
 // was placed, and stays.
-func losesNodes(s *scene, d diagnostic) bool {
+func losesNodes(s *snapshot, d diagnostic) bool {
 	nodes := map[string]string{}
 	for _, n := range s.nodes {
 		nodes[n.Name] = n.Labels[contract.NodePoolNameLabel]
@@ -441,7 +442,7 @@ func losesNodes(s *scene, d diagnostic) bool {
 }
 
 // keepNodes takes back what happens to the pools that a diagnostic names.
-func keepNodes(s *scene, d diagnostic) configuration {
+func keepNodes(s *snapshot, d diagnostic) configuration {
 	next := s.next.clone()
 	for k, p := range next.pools {
 		if was, there := s.current.pool(p.name); there && d.names(p.name) {
@@ -452,7 +453,7 @@ func keepNodes(s *scene, d diagnostic) configuration {
 }
 
 // quotaIsUsed: those that stay use more than the new maximum of a leaf, or of the whole tree.
-func quotaIsUsed(s *scene, _ diagnostic) bool {
+func quotaIsUsed(s *snapshot, _ diagnostic) bool {
 	pods := s.holding(s.left)
 	for _, resource := range []corev1.ResourceName{contract.ResourceTopologyGPU, contract.ResourceDefaultGPU} {
 		for _, l := range s.next.leaves {
@@ -466,13 +467,13 @@ func quotaIsUsed(s *scene, _ diagnostic) bool {
 
 // namedInQuotes: after names a job by its ID, which orders nothing. That is seen in all of the configuration, whatever part is
 // planned.
-func namedInQuotes(s *scene, d diagnostic) bool {
+func namedInQuotes(s *snapshot, d diagnostic) bool {
 	resource, _, _ := strings.Cut(d.Address, "[")
 	return slices.ContainsFunc(append(s.next.instances(), s.rest...), func(i instance) bool { return i.literal && resource == "gpuplan_training_job."+i.key })
 }
 
 // withoutQuotes leaves out the jobs that name others so.
-func withoutQuotes(s *scene, _ diagnostic) configuration {
+func withoutQuotes(s *snapshot, _ diagnostic) configuration {
 	next := s.next
 	for _, j := range s.next.jobs {
 		if j.literal {
@@ -483,7 +484,7 @@ func withoutQuotes(s *scene, _ diagnostic) configuration {
 }
 
 // keepQuota takes back that maxima are lowered.
-func keepQuota(s *scene, _ diagnostic) configuration {
+func keepQuota(s *snapshot, _ diagnostic) configuration {
 	next := s.next.clone()
 	for k, l := range next.leaves {
 		next.leaves[k].max = max(l.max, s.current.leaf(l.name).max)

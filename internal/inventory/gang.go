@@ -390,6 +390,9 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 		if c.mixed && !owned && c.gpus {
 			c.expected = max(c.expected, 1) // one that asks for GPUs may be about to appear
 		}
+		if !c.gpus && launchers > 0 && launchers == c.Present {
+			c.expected = max(c.expected, 1) // so may those that launchers are for
+		}
 	}
 	if c.groupless && c.Running > 0 {
 		c.Minimum, c.parts = c.Running, nil // what runs is not taken for a part that must be completed

@@ -66,7 +66,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	case status.MissingText != "":
 		return unschedulable("%s", status.MissingText)
 	case status.Late && (!status.Runs || len(g.assumed) > 0):
-		return unschedulable("it asks for no GPU and starts once gang %s runs", key)
+		return unschedulable("%s", lateText(key))
 	case status.Late:
 		return nil
 	case len(pod.Spec.SchedulingGates) > 0:
@@ -85,6 +85,11 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	}
 	g.enter(pod.UID)
 	return nil
+}
+
+// lateText is why a late pod of a gang waits.
+func lateText(key string) string {
+	return fmt.Sprintf("it asks for no GPU and starts once gang %s runs", key)
 }
 
 // await gives members that a gang does not need, but says it has, a moment to appear,

@@ -50,7 +50,13 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 	}
 	p.recoverOnce(ctx)
 	key, planned := p.cache.PlanKey(pod)
-	if !planned || p.cache.GangStatus(key, pod.UID).Late {
+	if !planned {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if within := p.cache.GangStatus(key, pod.UID); within.Late {
+		if !within.Runs { // it entered the queue before there were members that it is late for, or these have gone
+			return nil, unschedulable("%s", lateText(key))
+		}
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	s, status := p.assumedPod(ctx, key, pod)

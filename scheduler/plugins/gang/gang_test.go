@@ -157,6 +157,30 @@ func TestLauncherOfAGangThatRunsInPart(t *testing.T) {
 	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "runs with 1 member;", "a launcher is none")
 }
 
+// A launcher that comes first waits a moment for members, also where one is enough. One that is in the queue already when they
+// come does not start before them, nor does it keep them out.
+func TestLauncherThatComesFirst(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 2, 1)
+	elastic(pods, 0)
+	launcher, worker := pods[0], pods[1]
+	launcher.Labels[contract.JobReplicaTypeLabel] = "launcher"
+	delete(launcher.Spec.Containers[0].Resources.Requests, contract.ResourceTopologyGPU)
+	b.submit(pods[:1])
+	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), launcher).Message(), "up to 1 more pods of gang ns/job")
+	b.elapse()
+	require.True(t, b.plugin.PreEnqueue(t.Context(), launcher).IsSuccess(), "it may be all of its gang")
+
+	b.handle.takeActivated()
+	b.submit(pods[1:])
+	assert.Contains(t, b.handle.takeActivated(), "job-1")
+	_, status := b.cycle(launcher)
+	assert.Contains(t, status.Message(), "starts once gang ns/job runs")
+	require.True(t, b.plugin.PreEnqueue(t.Context(), worker).IsSuccess())
+	_, status = b.cycle(worker)
+	assert.True(t, status.IsSuccess(), status.Message())
+}
+
 // A gang that says how many members it has is planned with all of them. It waits while
 // they appear one after the other, and goes without those that do not.
 func TestElasticGangIsPlannedWhole(t *testing.T) {

@@ -144,8 +144,8 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	if !ok || state.MissingText != "" || satisfied {
 		p.activationMissed(g)
 	}
-	if !alive[g.firstPod] || p.cache.Bound(g.firstPod) {
-		g.loseFirst() // deleted, or bound by the scheduler that led before this one
+	if !alive[g.firstPod] || p.cache.Bound(g.firstPod) || lateIn(&state)[g.firstPod] {
+		g.loseFirst() // deleted, bound by the scheduler that led before this one, or late for members that have come after it
 	}
 	done := idle && len(pending) == 0
 	if done {

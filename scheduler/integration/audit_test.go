@@ -63,8 +63,9 @@ type audit struct {
 }
 
 type auditedGang struct {
-	minimum int
-	leaf    string
+	// members are all but its launcher, of which minimum are needed.
+	members, minimum int
+	leaf             string
 	// urgent gangs have a high priority. stays means that nobody may evict it.
 	urgent, stays bool
 	// whole means that as many members as it needs have been bound at one time.
@@ -392,12 +393,16 @@ func (a *audit) inNeed() (gangs []string) {
 	return gangs
 }
 
+// unclear reports whether a scheduler that has started meanwhile may be unable to tell if a gang was cut short or has lost
+// members: it completes it where it can, and else leaves it what it has.
+func (a *audit) unclear(g *auditedGang) bool { return a.kills > 0 && g.members > g.minimum }
+
 // checkTime complains of gangs that have been bound in part for too long.
 func (a *audit) checkTime() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for name, g := range a.gangs {
-		if !g.partial.IsZero() && time.Since(g.partial) > bindingTime {
+		if !g.partial.IsZero() && time.Since(g.partial) > bindingTime && !a.unclear(g) {
 			a.violation("gang %s has been bound in part for %s", name, time.Since(g.partial).Round(time.Second))
 			g.partial = time.Time{}
 		}

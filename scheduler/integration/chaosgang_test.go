@@ -77,7 +77,7 @@ func (c *chaos) chaosGang(n int, leaf string) worldGang {
 	if stays == "by a budget" {
 		g.budget = budgetOf(g.namespace, g.name)
 	}
-	c.audit.gangs[g.name] = &auditedGang{minimum: needs, leaf: leaf, urgent: urgent, stays: stays != "", nominated: map[string]bool{}}
+	c.audit.gangs[g.name] = &auditedGang{members: members, minimum: needs, leaf: leaf, urgent: urgent, stays: stays != "", nominated: map[string]bool{}}
 	return g
 }
 

@@ -75,7 +75,7 @@ func (c *chaos) unsettled(t *testing.T) string {
 			return fmt.Sprintf("gang %s runs, and its launcher does not: %s", g.name, waits(pods))
 		case held == g.late:
 			continue
-		case held > 0 && held < minimum && !c.audit.ranWhole(g.name):
+		case held > 0 && held < minimum && !c.audit.ranWhole(g.name) && (!c.audit.isUnclear(g.name) || fit(snapshot.View, g, pods) > 0):
 			return fmt.Sprintf("gang %s is bound in part: %d of %d", g.name, held, minimum)
 		}
 		if n := fit(snapshot.View, g, pods); n > 0 {
@@ -148,6 +148,13 @@ func comesAfter(gang, other []*corev1.Pod) bool {
 		return order < 0
 	}
 	return made(slices.MinFunc(gang, byAge)).After(made(slices.MaxFunc(other, byAge)))
+}
+
+// isUnclear is unclear for a gang by its name.
+func (a *audit) isUnclear(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unclear(a.gangs[name])
 }
 
 // ranWhole reports whether a gang has been bound as a whole since it was bound last.

@@ -95,8 +95,9 @@ type Agent struct {
 	// seen are the plugins that were seen beside resources of this one, and patience how long to wait when they have gone.
 	seen     map[string]stranger
 	patience time.Duration
-	// watch makes a watcher of folders.
-	watch func() (*fsnotify.Watcher, error)
+	// watch makes a watcher of folders; firstRetry is how long to wait after the first failure.
+	watch      func() (*fsnotify.Watcher, error)
+	firstRetry time.Duration
 	// lost receives when the kubelet has left a server, moved when pods have changed.
 	lost, moved chan struct{}
 }
@@ -104,7 +105,7 @@ type Agent struct {
 // Run serves until ctx ends. What fails is tried again; an error means that it cannot begin.
 func (a *Agent) Run(ctx context.Context) error {
 	a.servers, a.out, a.seen = map[string]*server{}, map[string]string{}, map[string]stranger{}
-	a.patience = cmp.Or(a.patience, patience)
+	a.patience, a.firstRetry = cmp.Or(a.patience, patience), cmp.Or(a.firstRetry, firstRetry)
 	if a.watch == nil {
 		a.watch = fsnotify.NewWatcher
 	}
@@ -142,7 +143,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			_ = watcher.Close()
 		}
 	}()
-	retry, told := firstRetry, ""
+	retry, told := a.firstRetry, ""
 	look := true
 	for {
 		if a.Beat != nil {
@@ -171,14 +172,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		var again <-chan time.Time
 		if err != nil {
 			a.Log.Error("device plugins do not serve yet", "error", err, "retry", retry)
-			if node != nil && retry > firstRetry && err.Error() != told { // once more
+			if node != nil && retry == lastRetry && err.Error() != told { // it does not pass
 				told = err.Error()
 				a.Events.Event(node, corev1.EventTypeWarning, "DevicePluginFails", "the node agent does not serve as device plugin as it should: "+told)
 			}
 			again = time.After(retry)
 			retry = min(2*retry, lastRetry)
 		} else {
-			retry, told = firstRetry, ""
+			retry, told = a.firstRetry, ""
 			wait := min(lastRetry, a.patience) // nothing tells when another plugin has registered
 			if a.waits() {
 				wait = unheard

@@ -634,6 +634,7 @@ func TestFolderThatCannotBeWatched(t *testing.T) {
 	var fails atomic.Bool
 	fails.Store(true)
 	w.run(func(a *Agent) {
+		a.firstRetry = lastRetry
 		a.watch = func() (*fsnotify.Watcher, error) {
 			if fails.Load() {
 				return nil, errors.New("too many open files")
@@ -643,8 +644,10 @@ func TestFolderThatCannotBeWatched(t *testing.T) {
 	})
 	w.event("DevicePluginFails the node agent does not serve as device plugin as it should: watch the kubelet's folder of device plugins: too many open files")
 	w.kubelet.start()
+	wake(w.agent.lost) // as time does
 	w.offers(map[string]int{gpu: 4})
 	fails.Store(false)
+	wake(w.agent.lost)
 	w.kubelet.stop()
 	w.kubelet.start()
 	w.offers(map[string]int{gpu: 4})

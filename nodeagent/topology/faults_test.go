@@ -76,13 +76,19 @@ func TestFaultTable(t *testing.T) {
 		assert.True(t, told[kind], "%s is not in the table", kind)
 	}
 
+	documented(t, beginTable, endTable, table.String())
+}
+
+// documented holds a part of the page of the documentation against what it has to say, or writes it.
+func documented(t *testing.T, begin, end, text string) {
+	t.Helper()
 	page, err := os.ReadFile(faultPage)
 	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(page), beginTable)
+	before, rest, ok := strings.Cut(string(page), begin)
 	require.True(t, ok)
-	_, after, ok := strings.Cut(rest, endTable)
+	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
-	want := before + beginTable + table.String() + endTable + after
+	want := before + begin + text + end + after
 	if *write {
 		require.NoError(t, os.WriteFile(faultPage, []byte(want), 0o600))
 		return

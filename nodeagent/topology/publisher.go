@@ -29,10 +29,12 @@ var (
 	gpuNodeKind   = schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
 )
 
-// A node may publish a few changes at once, and then one in writeInterval, always the newest.
+// A node may publish a few changes at once, and then one in writeInterval, always the newest. What comes within
+// writeGap is published together: when something breaks several GPUs report it.
 const (
 	writeInterval = 10 * time.Second
 	writeBurst    = 6
+	writeGap      = time.Second
 )
 
 func newLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(writeInterval), writeBurst) }
@@ -45,6 +47,7 @@ type publisher struct {
 	node    string
 	log     *slog.Logger
 	writes  *rate.Limiter
+	wrote   time.Time
 	started metav1.Time
 	// restored means that what an earlier run had published was taken over; published,
 	// that the GPUNode was there since.
@@ -80,11 +83,15 @@ func (p *publisher) publish(ctx context.Context) (later time.Duration, err error
 		return 0, nil
 	}
 	now := p.Now()
+	if since := now.Sub(p.wrote); 0 <= since && since < writeGap {
+		return writeGap - since, nil
+	}
 	if reservation := p.writes.ReserveN(now, 1); reservation.DelayFrom(now) > 0 {
 		later = reservation.DelayFrom(now)
 		reservation.CancelAt(now)
 		return later, nil
 	}
+	p.wrote = now
 	for _, write := range writes {
 		if err := write(ctx); err != nil {
 			return 0, err

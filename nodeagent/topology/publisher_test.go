@@ -493,6 +493,7 @@ func TestServePublishesChanges(t *testing.T) {
 	w := newWorld(t)
 	a := w.start(t, machine(t, "dgx1-v100"))
 	a.synced()
+	a.publisher.Agent.Now = time.Now // who waits until something can be written waits for that
 	s := &changing{changed: make(chan struct{}), reads: make(chan struct{}, 100)}
 	s.set(hardware.Reading{Machine: machine(t, "dgx1-v100"), DriverVersion: "1"})
 	ctx, cancel := context.WithCancel(w.ctx)

@@ -250,7 +250,10 @@ func without(m gpu.Machine, position int) gpu.Machine {
 	for i := range m.GPUs {
 		m.GPUs[i].Index = i
 	}
-	m.Links, m.PCIeLinks, m.NICs = drop(m.Links), drop(m.PCIeLinks), nil
+	m.Links, m.PCIeLinks, m.NICs = drop(m.Links), drop(m.PCIeLinks), slices.Clone(m.NICs)
+	for i, nic := range m.NICs {
+		m.NICs[i].Links = slices.Delete(slices.Clone(nic.Links), position, position+1)
+	}
 	return m
 }
 

@@ -70,7 +70,7 @@ func (a *agent) storm(random *rand.Rand) (took []time.Duration) {
 			noted = nil
 		}
 	}
-	for i := range 8 { // somebody resets them all
+	for i := range 8 { // all of them are reset
 		a.source.report(hardware.Signal{GPU: fmt.Sprintf("GPU-%d", i), Kind: hardware.WasReset})
 	}
 	a.after(30 * time.Second)

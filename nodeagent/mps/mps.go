@@ -98,6 +98,9 @@ type Enforcer struct {
 
 	mu   sync.Mutex
 	gpus map[string]*daemon
+	// unknown are GPUs that an earlier agent has shared and of which the record cannot be read: [Enforcer.InUse] tells whether they
+	// still are.
+	unknown []string
 	// settable are the GPUs whose mode could be set.
 	settable map[string]bool
 
@@ -166,11 +169,13 @@ func start(ctx context.Context, config Config, times times) (*Enforcer, error) {
 		if !entry.IsDir() || !uuidPattern.MatchString(entry.Name()) {
 			continue
 		}
-		d := e.daemon(entry.Name())
-		record, err := d.read()
+		record, err := newDaemon(e, entry.Name()).read()
 		if err != nil {
-			e.Log.Warn("what an earlier agent has shared is not known", "gpu", entry.Name(), "error", err)
+			e.Log.Warn("what an earlier agent has shared is not known before the parts are that are in use", "gpu", entry.Name(), "error", err)
+			e.unknown = append(e.unknown, entry.Name())
+			continue
 		}
+		d := e.daemon(entry.Name())
 		d.want = record.limits
 		d.kick()
 	}
@@ -204,9 +209,10 @@ func (e *Enforcer) InUse(shares []Share) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for uuid := range want {
+	for _, uuid := range slices.AppendSeq(e.unknown, maps.Keys(want)) {
 		e.daemon(uuid)
 	}
+	e.unknown = nil
 	for uuid, d := range e.gpus {
 		if d.want != want[uuid] {
 			d.want = want[uuid]

@@ -266,15 +266,37 @@ func TestSocketsThatHaveGone(t *testing.T) {
 	assert.NoError(t, err)
 }
 
+// Of a GPU whose record is spoilt it is not known whether it is in use until somebody says so: its clients go on.
 func TestRecordThatIsSpoilt(t *testing.T) {
 	m := newMachine(t)
-	m.modes.of[first] = hardware.ExclusiveProcess
-	require.NoError(t, os.MkdirAll(filepath.Join(m.root, first), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(m.root, first, "record.json"), []byte(`{"computeMode`), 0o600))
+	e, stop := m.start()
+	for _, uuid := range []string{first, second} {
+		_, _, err := e.Edits(uuid, 2048, 30)
+		require.NoError(t, err)
+	}
+	is := m.processes(first)
+	stop()
+	for _, uuid := range []string{first, second} {
+		require.NoError(t, os.WriteFile(filepath.Join(m.root, uuid, "record.json"), []byte(`{"computeMode`), 0o600))
+	}
 	require.NoError(t, os.MkdirAll(filepath.Join(m.root, "lost+found"), 0o755))
-	e, _ := m.start()
-	require.Eventually(t, func() bool { return m.mode(first) == hardware.DefaultMode }, 30*time.Second, 5*time.Millisecond, "a GPU of which nothing is known is not shared")
-	assert.Empty(t, e.States())
+	e, stop = m.start()
+	require.NoError(t, e.InUse([]Share{{first, 2048, 30}}))
+	require.Eventually(t, func() bool { return m.mode(second) == hardware.DefaultMode && len(m.processes(second).all()) == 0 }, 30*time.Second, 5*time.Millisecond,
+		"what is not in use is not shared")
+	m.becomes(e, first, ready)
+	assert.Equal(t, is, m.processes(first), "the same processes")
+	stop()
+
+	require.NoError(t, os.WriteFile(filepath.Join(m.root, first, "record.json"), []byte(`{"computeMode`), 0o600))
+	e, _ = m.start()
+	time.Sleep(3 * m.times.check)
+	assert.Equal(t, is, m.processes(first), "nobody has said yet what is in use")
+	_, _, err := e.Edits(first, 1024, 30)
+	require.NoError(t, err)
+	assert.Equal(t, is, m.processes(first))
+	require.NoError(t, e.InUse(nil))
+	require.Eventually(t, func() bool { return m.mode(first) == hardware.DefaultMode && len(e.States()) == 0 }, 30*time.Second, 5*time.Millisecond, "the mode that drivers begin with")
 }
 
 func TestPartsThatAreNone(t *testing.T) {

@@ -112,3 +112,23 @@ func TestVendor(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, edits)
 }
+
+// A specification of another program is read as it comes.
+func FuzzVendor(f *testing.F) {
+	f.Add([]byte(nvidia))
+	f.Add([]byte(`{"kind": "nvidia.com/gpu", "devices": [{"name": 7, "containerEdits": {"deviceNodes": [null, {"path": 1}]}}]}`))
+	f.Add([]byte("kind: nvidia.com/gpu\ndevices: [{containerEdits: {deviceNodes: [{path: /dev/nvidia0}], env: {a: b}}}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "nvidia.yaml"), text, 0o600))
+		edits, version, err := cdi.Vendor([]string{dir}, []string{"/dev/nvidia0"})
+		if err != nil || edits == nil {
+			assert.Nil(t, edits)
+			assert.Empty(t, version)
+			return
+		}
+		assert.NotEmpty(t, edits["deviceNodes"], "the GPU is among them")
+		_, err = json.Marshal(edits)
+		assert.NoError(t, err, "it can be written into the specification of a container")
+	})
+}

@@ -131,13 +131,22 @@ func address(sysfs, port string) (gid string, mtuBytes int) {
 		}
 		if gid == contract.NoGID || value.Is4In6() {
 			gid = entry.Name()
-			mtuBytes, _ = strconv.Atoi(line(filepath.Join(sysfs, "class", "net", line(filepath.Join(port, "gid_attrs", "ndevs", gid)), "mtu")))
+			mtuBytes = mtu(filepath.Join(sysfs, "class", "net", line(filepath.Join(port, "gid_attrs", "ndevs", gid))))
 		}
 		if value.Is4In6() {
 			break
 		}
 	}
 	return gid, mtuBytes
+}
+
+// mtu is that of a network interface, 0 when it is unknown.
+func mtu(device string) int {
+	bytes, err := strconv.ParseUint(line(filepath.Join(device, "mtu")), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(bytes)
 }
 
 // line is the text of a file of one line, "" without it.

@@ -1,6 +1,7 @@
 package rdma_test
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -108,4 +109,36 @@ func TestAddressesOfPorts(t *testing.T) {
 			assert.Equal(t, test.want, ports[0].Port)
 		})
 	}
+}
+
+// Whatever a driver writes, what is told of a port makes sense.
+func FuzzPorts(f *testing.F) {
+	f.Add("4: ACTIVE", "Ethernet", "0000:0000:0000:0000:0000:ffff:c0a8:0001", "RoCE v2", "8500", "7")
+	f.Add("ACTIVE", "InfiniBand", "", "IB/RoCE v1", "1500", "N/A (no PMA)")
+	f.Add(":", "Ethernet", "fe80::1", "RoCE v2", "-1", "-18446744073709551616")
+	f.Add("4: \xff", "Ethernet", "fe80::1", "RoCE v2", "99999999999999999999", "1e3")
+	f.Fuzz(func(t *testing.T, state, layer, gid, kind, mtu, count string) {
+		sysfs := t.TempDir()
+		for file, text := range map[string]string{
+			"infiniband/erdma_0/ports/1/state": state, "infiniband/erdma_0/ports/1/link_layer": layer, "infiniband/erdma_0/ports/1/gids/0": gid,
+			"infiniband/erdma_0/ports/1/gid_attrs/types/0": kind, "infiniband/erdma_0/ports/1/gid_attrs/ndevs/0": "eth1", "net/eth1/mtu": mtu,
+			"infiniband/erdma_0/ports/1/hw_counters/rx_bytes_cnt": count,
+		} {
+			path := filepath.Join(sysfs, "class", file)
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		}
+		ports, err := rdma.Ports(sysfs)
+		require.NoError(t, err)
+		require.Len(t, ports, 1)
+		assert.Contains(t, []string{"", contract.NoGID, "0"}, ports[0].GID)
+		assert.True(t, ports[0].MTUBytes >= 0 && ports[0].MTUBytes <= math.MaxInt32, ports[0].MTUBytes)
+		if ports[0].MTUBytes > 0 {
+			assert.Equal(t, "0", ports[0].GID, "the MTU is that of the GID's interface")
+		}
+		if ports[0].Received != nil {
+			assert.GreaterOrEqual(t, *ports[0].Received, 0.0)
+		}
+		assert.Nil(t, ports[0].Sent)
+	})
 }

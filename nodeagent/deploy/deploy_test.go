@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,14 +81,43 @@ func TestOptionsRollThePods(t *testing.T) {
 	assert.ErrorContains(t, err, "image")
 }
 
-func TestRightsAreNarrow(t *testing.T) {
-	objs := objects(t, deploy.Options{Image: "a"})
-	rules := slices.Concat(typed[rbacv1.ClusterRole](t, objs, "ClusterRole").Rules, typed[rbacv1.Role](t, objs, "Role").Rules)
-	for _, rule := range rules {
-		assert.NotContains(t, rule.Verbs, "*")
-		assert.NotContains(t, rule.Resources, "*")
-		assert.NotContains(t, rule.Resources, "secrets")
+// Every right of the agent is here; to grant one more is to write it here, too.
+func TestRights(t *testing.T) {
+	cluster := []string{
+		"/nodes: list watch",
+		"/nodes/status: patch",
+		"/events: create patch",
+		"gpuplan.dev/gpunodes: get list watch create patch",
+		"gpuplan.dev/gpunodes/status: patch",
 	}
+	// With them it reads the pods of its node, and writes what their containers were given.
+	plugins := []string{"/pods: get list watch", "/pods/status: patch"}
+	for name, test := range map[string]struct {
+		options deploy.Options
+		cluster []string
+	}{
+		"by default":     {deploy.Options{Image: "a"}, cluster},
+		"device plugins": {deploy.Options{Image: "a", DevicePlugins: true, MPS: true}, slices.Concat(cluster, plugins)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objs := objects(t, test.options)
+			assert.ElementsMatch(t, test.cluster, rightsOf(typed[rbacv1.ClusterRole](t, objs, "ClusterRole").Rules))
+			role := typed[rbacv1.Role](t, objs, "Role")
+			assert.Equal(t, "kube-system", role.Namespace)
+			assert.Equal(t, []string{"/configmaps: get list watch create patch delete"}, rightsOf(role.Rules))
+		})
+	}
+}
+
+// rightsOf renders rules as "group/resource: verbs" per resource.
+func rightsOf(rules []rbacv1.PolicyRule) (rights []string) {
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			what := append([]string{strings.Join(rule.APIGroups, ",") + "/" + resource}, rule.ResourceNames...)
+			rights = append(rights, strings.Join(what, " ")+": "+strings.Join(rule.Verbs, " "))
+		}
+	}
+	return rights
 }
 
 func TestCRDMatchesTheContract(t *testing.T) {

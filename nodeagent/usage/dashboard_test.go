@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
@@ -20,19 +21,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/usage"
 )
 
-// The dashboard asks for metrics and labels that the agent has.
-func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile("../../deploy/dashboards/gpus.json")
-	require.NoError(t, err)
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr, LegendFormat string }
-		}
-	}
-	require.NoError(t, json.Unmarshal(text, &dashboard))
-	require.NotEmpty(t, dashboard.Panels)
-
+// series are the metrics that the agent serves, with their labels.
+func series(t *testing.T) map[string]map[string]bool {
+	t.Helper()
 	sysfs := t.TempDir()
 	for _, counter := range []string{"rx_bytes_cnt", "tx_bytes_cnt"} {
 		write(t, filepath.Join(sysfs, "class/infiniband/erdma_0/ports/1/hw_counters", counter), "1\n")
@@ -56,6 +47,23 @@ func TestDashboard(t *testing.T) {
 			served[found[1]][label[1]] = true
 		}
 	}
+	return served
+}
+
+// The dashboard asks for metrics and labels that the agent has.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/dashboards/gpus.json")
+	require.NoError(t, err)
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr, LegendFormat string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &dashboard))
+	require.NotEmpty(t, dashboard.Panels)
+
+	served := series(t)
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
 			if strings.Contains(target.Expr, "increase(gpuplan_gpu_signals_total") {
@@ -71,5 +79,51 @@ func TestDashboard(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// So do the alerts.
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/dashboards/alerts.yaml")
+	require.NoError(t, err)
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	require.NoError(t, yaml.UnmarshalStrict(text, &file))
+	require.Len(t, file.Groups, 1)
+	served := series(t)
+	for _, rule := range file.Groups[0].Rules {
+		assert.NotEmpty(t, rule.For, rule.Alert)
+		assert.NotEmpty(t, rule.Labels["severity"], rule.Alert)
+		names := regexp.MustCompile(`gpuplan_\w+`).FindAllString(rule.Expr, -1)
+		require.NotEmpty(t, names, rule.Alert)
+		told := regexp.MustCompile(`labels\.(\w+)`).FindAllStringSubmatch(rule.Annotations["summary"]+rule.Annotations["description"], -1)
+		require.NotEmpty(t, told, rule.Alert)
+		for _, name := range names {
+			require.Contains(t, served, name, rule.Alert)
+			for _, label := range told {
+				assert.Contains(t, served[name], label[1], "%s: %s", rule.Alert, name)
+			}
+		}
+	}
+}
+
+// What is installed is there.
+func TestKustomization(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/dashboards/kustomization.yaml")
+	require.NoError(t, err)
+	var file struct {
+		ConfigMapGenerator []struct{ Files []string }
+	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	require.Len(t, file.ConfigMapGenerator, 1)
+	for _, name := range file.ConfigMapGenerator[0].Files {
+		assert.FileExists(t, filepath.Join("../../deploy/dashboards", name))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,32 +47,65 @@ func clusterOf(t *testing.T, platform *localtest.Platform) *cluster {
 
 // inPlace checks that everything is there once, as the configuration says, and that
 // terraform knows it.
-func (s *suite) inPlace(t *testing.T, nodes int, leaf, limit, image string, variables ...string) {
+func (s *suite) inPlace(t *testing.T, nodes int, limit, image string, more []string, variables ...string) {
 	t.Helper()
 	output, code, _ := s.run(t, point{}, append([]string{"plan", "-detailed-exitcode"}, variables...)...)
 	require.Zero(t, code, "the plan is not empty after %q\n%s", s.log, output)
 	listed, _, _ := s.list(t)
-	assert.Len(t, strings.Fields(listed), 7, listed)
+	assert.Len(t, strings.Fields(listed), 14, listed)
 
 	pools, err := s.service.ListNodePools(t.Context(), s.clusterID)
 	require.NoError(t, err)
-	assert.Len(t, pools, 2, "%q", s.log)
+	assert.Len(t, pools, 4, "%q", s.log)
 	assert.Len(t, s.nodes(t), nodes, "%q", s.log)
 	jobs := acctest.Jobs(t, s.client, "")
-	require.Len(t, jobs, 2, "%q", s.log)
+	var names []string
 	for _, j := range jobs {
 		spec, err := job.Parse(&j)
 		require.NoError(t, err)
-		if spec.Framework == job.MPI {
-			assert.Equal(t, image, spec.Roles[contract.ReplicaWorker].Image, "%q", s.log)
+		names = append(names, spec.Name)
+		if spec.Framework == job.MPI || spec.Framework == job.JobSet {
+			for role, r := range spec.Roles {
+				assert.Equal(t, image, r.Image, "%s of %s: %q", role, spec.Name, s.log)
+			}
 		}
 	}
-	s.ownPods(t, jobs, 11)
+	wanted := []string{"kills-mpi", "kills-pytorch", "kills-jobset", "kills-batch"}
+	for _, name := range more {
+		wanted = append(wanted, "kills-each-"+name)
+	}
+	assert.ElementsMatch(t, wanted, names, "%q", s.log)
+	s.ownPods(t, jobs, 16)
+	assert.Equal(t, 1, s.boards(t), "%q", s.log)
 	tree, err := s.client.Get(t.Context(), treeKind, contract.QuotaTreeNamespace, contract.QuotaTreeName)
 	require.NoError(t, err)
 	children, _, _ := unstructured.NestedSlice(tree.Object, "spec", "root", "children")
 	require.Len(t, children, 1)
-	assert.Equal(t, map[string]any{"name": leaf, "max": map[string]any{contract.ResourceTopologyGPU: limit}}, children[0], "%q", s.log)
+	assert.Equal(t, map[string]any{"name": "vision", "max": map[string]any{contract.ResourceTopologyGPU: limit}}, children[0], "%q", s.log)
+}
+
+// claim makes a volume claim, which jobs log to.
+func (s *suite) claim(t *testing.T, name string) {
+	t.Helper()
+	_, err := s.client.Typed.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// boards is how many TensorBoards there are: a Deployment and a Service each.
+func (s *suite) boards(t *testing.T) int {
+	t.Helper()
+	deployments, err := s.client.Typed.AppsV1().Deployments("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	services, err := s.client.Typed.CoreV1().Services("default").List(t.Context(), metav1.ListOptions{LabelSelector: contract.ManagedByLabel})
+	require.NoError(t, err)
+	assert.Len(t, services.Items, len(deployments.Items), "%q", s.log)
+	return len(deployments.Items)
 }
 
 func (s *suite) list(t *testing.T) (string, int, string) {
@@ -99,6 +133,9 @@ func (s *suite) ownPods(t *testing.T, jobs []unstructured.Unstructured, count in
 		between = append(between, &launchers.Items[i])
 	}
 	for _, object := range between {
+		if owners[object.GetUID()] {
+			continue // a job of batch
+		}
 		if owner := metav1.GetControllerOf(object); assert.True(t, owner != nil && owners[owner.UID], "%s is of another job: %q", object.GetName(), s.log) {
 			owners[object.GetUID()] = true
 		}
@@ -130,6 +167,7 @@ func (s *suite) gone(t *testing.T) {
 	assert.Empty(t, s.nodes(t), "%q", s.log)
 	assert.Empty(t, acctest.Jobs(t, s.client, ""), "%q", s.log)
 	s.ownPods(t, nil, 0)
+	assert.Zero(t, s.boards(t), "%q", s.log)
 	configMaps, err := s.client.Typed.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, c := range configMaps.Items {

@@ -31,6 +31,8 @@ func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
 type phase struct {
 	name string
 	args []string
+	// creates means that all that it does is to create.
+	creates bool
 	// left is how often it is still to be killed, done how often it was.
 	left, done int
 	// requests and writes are how many it makes when nobody interrupts it.
@@ -47,16 +49,18 @@ func TestKills(t *testing.T) {
 	text, err := os.ReadFile("testdata/main.tf")
 	require.NoError(t, err)
 	s.Write(t, string(text))
+	s.claim(t, "kills-logs")
 
-	create := &phase{name: "create", args: []string{"apply", "-auto-approve"}, left: *applies - *applies/3}
-	change := &phase{name: "change", args: []string{"apply", "-auto-approve", "-var=size=3", "-var=image=train:2", "-var=limit=20"}, left: *applies / 3}
-	destroy := &phase{name: "destroy", args: []string{"destroy", "-auto-approve", "-var=size=3", "-var=image=train:2", "-var=limit=20"}, left: *destroys}
+	changed := []string{"-auto-approve", "-var=size=3", "-var=image=train:2", "-var=limit=20", `-var=more=["b","c"]`}
+	create := &phase{name: "create", args: []string{"apply", "-auto-approve"}, creates: true, left: *applies - *applies/3}
+	change := &phase{name: "change", args: append([]string{"apply"}, changed...), left: *applies / 3}
+	destroy := &phase{name: "destroy", args: append([]string{"destroy"}, changed...), left: *destroys}
 	for cycle := 0; cycle == 0 || create.left+change.left+destroy.left > 0; cycle++ {
 		kill := cycle > 0 // the first cycle shows how many requests there are
 		s.carryOut(t, create, kill)
-		s.inPlace(t, 3, "vision", "16", "train:1", create.args[2:]...)
+		s.inPlace(t, 6, "16", "train:1", []string{"a", "b"}, create.args[2:]...)
 		s.carryOut(t, change, kill)
-		s.inPlace(t, 4, "vision", "20", "train:2", change.args[2:]...)
+		s.inPlace(t, 6, "20", "train:2", []string{"b", "c"}, change.args[2:]...)
 		s.carryOut(t, destroy, kill)
 		s.gone(t)
 		t.Logf("cycle %d: %d applies and %d destroys were killed", cycle, create.done+change.done, destroy.done)
@@ -88,6 +92,9 @@ func (s *suite) carryOut(t *testing.T, p *phase, kill bool) {
 		p.left--
 		p.done++
 		s.note("%s died %s: %s", p.name, at, died)
+		if s.putStateBack(t, p.creates) {
+			s.note("terraform was writing its state, and the last one was put back")
+		}
 	}
 	output, code, _ := s.run(t, point{}, p.args...)
 	require.Zero(t, code, "%s does not converge after %q\n%s", p.name, s.log, output)

@@ -43,6 +43,7 @@ func TestKillsOfJobsThatFillTheirPool(t *testing.T) {
 		_, code, died := apply(point{once: func() bool { return s.bound(t, name) == 4 }})
 		require.NotZero(t, code)
 		require.NotEmpty(t, died)
+		s.putStateBack(t, false)
 		listed, _, _ := s.list(t)
 		require.NotContains(t, listed, "gpuplan_training_job."+name)
 	}

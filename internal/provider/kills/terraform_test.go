@@ -57,19 +57,18 @@ func (d *directory) run(t *testing.T, at point, args ...string) (output string, 
 	if err != nil && !errors.As(err, &exit) {
 		require.NoError(t, err)
 	}
-	if _, _, died = d.gate.seen(); died != "" && d.putStateBack(t) {
-		died += " (while terraform wrote its state)"
-	}
+	_, _, died = d.gate.seen()
 	return text.String(), cmd.ProcessState.ExitCode(), died
 }
 
-// putStateBack does what a user does whose state was cut off: Terraform empties a local state before it writes
-// it, and a kill in that moment leaves nothing of it. It reports whether that was so.
-func (d *directory) putStateBack(t *testing.T) bool {
+// putStateBack does what a user does whose local state was cut off, and reports whether it was. Terraform empties the file
+// before it writes it. Of half a state it refuses to do anything, and of an empty one it knows nothing that a destroy or a change
+// is to take away. An apply that only creates goes on from an empty one by itself: the stamps say what it has made.
+func (d *directory) putStateBack(t *testing.T, creates bool) bool {
 	t.Helper()
 	state := filepath.Join(d.Dir, "terraform.tfstate")
 	text, err := os.ReadFile(state)
-	if errors.Is(err, fs.ErrNotExist) || json.Valid(text) {
+	if errors.Is(err, fs.ErrNotExist) || json.Valid(text) || creates && len(text) == 0 {
 		return false
 	}
 	require.NoError(t, err)

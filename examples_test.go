@@ -80,6 +80,18 @@ func TestErrorOfTheReadme(t *testing.T) {
 	}
 }
 
+// arena knows every job of the quickstart.
+func TestQuickstartIsForArena(t *testing.T) {
+	text, err := os.ReadFile("examples/quickstart/main.tf")
+	require.NoError(t, err)
+	jobs := strings.Split(string(text), "\nresource \"gpuplan_training_job\" ")[1:]
+	require.NotEmpty(t, jobs)
+	for _, job := range jobs {
+		body, _, _ := strings.Cut(job, "\n}\n")
+		assert.Regexp(t, `(?m)^  arena_compatible += true\b`, body)
+	}
+}
+
 // An import evaluates a configuration of which nothing else is in the state: no key may need it.
 func TestImportIntoQuickstart(t *testing.T) {
 	acctest.StartCloud(t)

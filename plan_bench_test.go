@@ -69,16 +69,16 @@ func used() (u usage) {
 
 // BenchmarkPlan is a plan through the real terraform: CPU time and peak memory of the
 // provider, all its processes together, and of terraform itself, and the calls for the
-// kind that is listed most, and for the one of which most objects are asked for by name. "first" plans everything on an empty cluster; "running" plans
-// the jobs on pools that exist, with ten nodes each, and charges them to 300 leaves of
-// the quota tree.
+// kind that is listed most, and for the one of which most objects are asked for by name; and how many lines of the plan are about
+// the job that has most. "first" plans everything on an empty cluster; "running" plans the jobs on pools that exist, with ten nodes
+// each, and charges them to 300 leaves of the quota tree; "wide" plans jobs that each list every pool.
 func BenchmarkPlan(b *testing.B) {
 	for _, size := range []struct{ pools, jobs int }{{20, 50}, {200, 500}} {
 		name := fmt.Sprintf("pools=%d/jobs=%d", size.pools, size.jobs)
 		b.Run("first/"+name, func(b *testing.B) {
 			cloud := acctest.StartCloud(b)
 			serveJobs(b, cloud)
-			measure(b, cloud, newCLI(b, fleet{pools: size.pools, nodes: 3, jobs: size.jobs}.config()))
+			measure(b, cloud, newCLI(b, fleet{pools: size.pools, nodes: 3, jobs: size.jobs}.config()), size.jobs)
 		})
 		b.Run("running/"+name, func(b *testing.B) {
 			cloud := acctest.StartCloud(b)
@@ -88,17 +88,22 @@ func BenchmarkPlan(b *testing.B) {
 			terraform.Must(b, "apply", "-auto-approve", "-parallelism=50")
 			f.jobs = size.jobs
 			terraform.Write(b, f.config())
-			measure(b, cloud, terraform)
+			measure(b, cloud, terraform, size.jobs)
 		})
 	}
+	b.Run("wide/pools=50/jobs=20", func(b *testing.B) {
+		cloud := acctest.StartCloud(b)
+		serveJobs(b, cloud)
+		measure(b, cloud, newCLI(b, fleet{pools: 50, nodes: 3, jobs: 20, wide: true}.config()), 20)
+	})
 }
 
 // measure plans as often as the benchmark wants.
-func measure(b *testing.B, cloud *acctest.Cloud, terraform *acctest.CLI) {
+func measure(b *testing.B, cloud *acctest.Cloud, terraform *acctest.CLI, jobs int) {
 	b.Helper()
 	var provider, all time.Duration
 	var peak int64
-	lists, gets := 0, 0
+	lists, gets, lines := 0, 0, 0
 	b.ResetTimer()
 	for range b.N {
 		folder := b.TempDir()
@@ -107,6 +112,9 @@ func measure(b *testing.B, cloud *acctest.Cloud, terraform *acctest.CLI) {
 		plan.Env = append(plan.Env, usageVariable+"="+folder)
 		output, err := plan.CombinedOutput()
 		require.NoError(b, err, string(output))
+		for j := range jobs {
+			lines = max(lines, acctest.Lines(string(output), fmt.Sprintf("gpuplan_training_job.j%d", j)))
+		}
 		all += plan.ProcessState.UserTime() + plan.ProcessState.SystemTime() // its children's as well
 		files, err := os.ReadDir(folder)
 		require.NoError(b, err)
@@ -131,11 +139,15 @@ func measure(b *testing.B, cloud *acctest.Cloud, terraform *acctest.CLI) {
 	b.ReportMetric(float64(peak)/1024, "provider-MiB")
 	b.ReportMetric(float64(lists), "lists/kind")
 	b.ReportMetric(float64(gets), "gets/kind")
+	b.ReportMetric(float64(lines), "lines/job")
 }
 
 // fleet is a configuration of pools, a quota tree, and jobs of eight members that follow
-// each other on their pool.
-type fleet struct{ pools, nodes, jobs, leaves int }
+// each other on their pool, or list them all.
+type fleet struct {
+	pools, nodes, jobs, leaves int
+	wide                       bool
+}
 
 func (f fleet) config() string {
 	var config strings.Builder
@@ -158,8 +170,15 @@ resource "gpuplan_quota_tree" "main" {
 }
 `, f.leaves)
 	}
+	var every []string
+	for p := range f.pools {
+		every = append(every, fmt.Sprintf("gpuplan_node_pool.p%d.capacity", p))
+	}
 	for i := range f.jobs {
-		more := ""
+		more, pools := "", every[i%f.pools]
+		if f.wide {
+			pools = strings.Join(every, ", ")
+		}
 		if i >= f.pools {
 			more = fmt.Sprintf("after     = [gpuplan_training_job.j%d.placed]\n", i-f.pools)
 		}
@@ -172,12 +191,12 @@ resource "gpuplan_training_job" "j%[1]d" {
   framework = "mpi"
   image     = "train:1"
   command   = ["sh", "-c", "train"]
-  pools     = [gpuplan_node_pool.p%[2]d.capacity]
+  pools     = [%[2]s]
   roles     = { worker = { replicas = 8, gpus = 1 } }
   wait_for  = "none"
   %[3]s
 }
-`, i, i%f.pools, more)
+`, i, pools, more)
 	}
 	return config.String()
 }

@@ -91,7 +91,7 @@ func TestImportPlansNothing(t *testing.T) {
 		"JobSet, roles":        {"default/j", of("jobset", two)},
 		"TrainJob":             {"default/j", of("trainjob", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
 		"TrainJob, roles":      {"default/j", of("trainjob", two+"\n  suspend = true")},
-		"pool": {"v100", strings.ReplaceAll(pool, `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "x"`)},
+		"pool":                 {"v100", strings.ReplaceAll(pool, `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "x"`)},
 		"pool with the rest": {"a10", `resource "gpuplan_node_pool" "x" {
   name                 = "a10"
   instance_type        = "ecs.gn7i-c16g1.4xlarge"

@@ -204,7 +204,7 @@ func TestSmallerPool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
-			shrunk := sized(test.size, test.plan...)
+			shrunk := sized(test.size, append(test.plan, plancheck.ExpectKnownValue(pool, at("state"), knownvalue.StringExact("active")))...)
 			shrunk.PreConfig = func() { test.differ(t, cloud) }
 			shrunk.Check = func(*terraform.State) error {
 				assert.Len(t, cloud.NodeNames(t), test.size)

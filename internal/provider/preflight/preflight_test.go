@@ -580,6 +580,14 @@ func TestChangesOfAViewer(t *testing.T) {
 		assert.Contains(t, acctest.Unwrapped(output), "may not: patch pytorchjobs.kubeflow.org in namespace default", change)
 	}
 
+	// No check stands in the way of a destroy: what the cluster refuses shows, and stays.
+	terraform.Write(t, pool+"}\n"+job+"}\n")
+	output, err := terraform.Run("destroy", "-auto-approve", "-target=gpuplan_training_job.j")
+	require.Error(t, err)
+	assert.Contains(t, acctest.Unwrapped(output), "Error: Job was not deleted")
+	assert.Contains(t, acctest.Unwrapped(output), "cannot delete resource")
+	assert.Contains(t, terraform.Must(t, "state", "list"), "gpuplan_training_job.j")
+
 	t.Setenv("KUBECONFIG", admin)
 	terraform.Must(t, "destroy", "-auto-approve")
 }
@@ -587,7 +595,7 @@ func TestChangesOfAViewer(t *testing.T) {
 // A launcher needs a place beside the members.
 func TestLauncherThatFitsNowhere(t *testing.T) {
 	acctest.OnPlatform(t)
-	config := func(cpu string) string {
+	config := func(asks string) string {
 		return `resource "gpuplan_node_pool" "launched" {
   name          = "launched"
   instance_type = "ecs.gn6v-c10g1.20xlarge"
@@ -601,15 +609,17 @@ resource "gpuplan_training_job" "j" {
   image     = "x"
   pools     = [gpuplan_node_pool.launched.capacity]
   roles = {
-    launcher = { cpu = "` + cpu + `" }
+    launcher = { ` + asks + ` }
     worker   = { replicas = 2, gpus = 1, cpu = "4" }
   }
 }
 `
 	}
+	says := acctest.Saying("The members of job default/launched fit, but what starts once they run does not fit beside them")
 	resource.UnitTest(t, resource.TestCase{ProtoV6ProviderFactories: acctest.Providers(), Steps: []resource.TestStep{
-		{Config: config("90"), PlanOnly: true, ExpectError: acctest.Saying("The members of job default/launched fit, but what starts once they run does not fit beside them")},
-		{Config: config("4"), PlanOnly: true, ExpectNonEmptyPlan: true},
+		{Config: config(`cpu = "90"`), PlanOnly: true, ExpectError: says},
+		{Config: config(`memory = "900Gi"`), PlanOnly: true, ExpectError: says},
+		{Config: config(`cpu = "4", memory = "9Gi"`), PlanOnly: true, ExpectNonEmptyPlan: true},
 	}})
 }
 

@@ -1,6 +1,7 @@
 package trainingjob_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -87,6 +88,40 @@ func TestPlanOfJobsThatDoNotFitTogether(t *testing.T) {
 			ExpectError:     acctest.Saying("Job default/second fits on its own, but not at the same time as default/first"),
 		}},
 	})
+}
+
+// Jobs of one for_each cannot come after each other: the plan warns of those that it has on the same GPUs.
+func TestPlanOfJobsOfOneForEach(t *testing.T) {
+	disconnected(t)
+	terraform := acctest.StartCLI(t)
+	plan := func(members int) string {
+		terraform.Write(t, fmt.Sprintf(`
+resource "gpuplan_node_pool" "v100" {
+  name          = "v100"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 2
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+resource "gpuplan_training_job" "x" {
+  for_each  = toset(["a", "b"])
+  name      = each.key
+  framework = "pytorch"
+  image     = "train:1"
+  pools     = [gpuplan_node_pool.v100.capacity]
+  roles     = { worker = { replicas = %d, gpus = 1 } }
+}
+`, members))
+		return acctest.Unwrapped(terraform.Must(t, "plan"))
+	}
+	const same = "Warning: Two jobs are planned on the same GPUs"
+	output := plan(8)
+	assert.Contains(t, output, same)
+	assert.Contains(t, output, "Jobs default/a and default/b are each planned on v100[0] GPU 0,1,2,3,4,5,6,7.")
+	assert.Contains(t, output, "jobs of one for_each or count cannot do that, so make two resources of them.")
+	output = plan(16)
+	assert.NotContains(t, output, same)
+	assert.Contains(t, output, "but not at the same time as default/")
 }
 
 func TestPlanOfJobsInOrder(t *testing.T) {

@@ -154,6 +154,58 @@ func TestPlansAreShortAndListOnce(t *testing.T) {
 	assert.NotContains(t, plan, "(known after apply)")
 	terraform.Must(t, "apply", "saved")
 	terraform.Must(t, "plan", "-detailed-exitcode")
+
+	// Of a pool that grows the plan knows the state.
+	terraform.Write(t, strings.ReplaceAll(strings.ReplaceAll(fleet(4, 2, "b"), `mode          = "topology"`, "mode = \"topology\"\n  labels = { rack = \"a\" }"), "size          = 2", "size = 3"))
+	plan = terraform.Must(t, "plan")
+	assert.Contains(t, plan, "2 -> 3")
+	assert.NotRegexp(t, `[~+-] state +=`, plan)
+}
+
+// Of a job that lists many pools, or is planned on many nodes, a plan prints a line more for each of them.
+func TestPlansOfJobsWithManyPoolsAndNodes(t *testing.T) {
+	disconnected(t)
+	const pools, nodes = 50, 44
+	var config, all strings.Builder
+	for p := range pools {
+		size := 1
+		if p == 0 {
+			size = nodes
+		}
+		fmt.Fprintf(&config, `
+resource "gpuplan_node_pool" "p%[1]d" {
+  name          = "p%[1]d"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = %[2]d
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+`, p, size)
+		fmt.Fprintf(&all, "gpuplan_node_pool.p%d.capacity, ", p)
+	}
+	for name, of := range map[string]struct {
+		members int
+		pools   string
+	}{"one": {8, "gpuplan_node_pool.p1.capacity"}, "pools": {8, all.String()}, "nodes": {8 * nodes, "gpuplan_node_pool.p0.capacity"}} {
+		fmt.Fprintf(&config, `
+resource "gpuplan_training_job" "%[1]s" {
+  name      = "%[1]s"
+  framework = "mpi"
+  image     = "train:1"
+  command   = ["sh", "-c", "train"]
+  pools     = [%[3]s]
+  roles     = { worker = { replicas = %[2]d, gpus = 1 } }
+}
+`, name, of.members, of.pools)
+	}
+	terraform := acctest.StartCLI(t)
+	terraform.Write(t, config.String())
+	plan := terraform.Must(t, "plan")
+	one := acctest.Lines(plan, "gpuplan_training_job.one")
+	require.NotZero(t, one)
+	assert.Less(t, one, 40, plan)
+	assert.Equal(t, one+pools-1, acctest.Lines(plan, "gpuplan_training_job.pools"), plan)
+	assert.Equal(t, one+nodes-1, acctest.Lines(plan, "gpuplan_training_job.nodes"), plan)
 }
 
 // A job that does not fit beside those that stay is refused as itself, whichever of them Terraform visits last.

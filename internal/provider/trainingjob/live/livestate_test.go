@@ -222,6 +222,66 @@ func TestPreemptionIsPlanned(t *testing.T) {
 	})
 }
 
+// A gang within the minimum of its leaf takes back what others have borrowed: the plan says from whom, and asks for consent.
+func TestReclaimIsPlanned(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	const owner, agreed = "quota = \"b\"\n", "allow_preemption = true\n"
+	borrows := gangs{"guest": {16, "quota = gpuplan_quota_tree.main.leaves[\"a\"]"}}
+	with := func(more string) setting {
+		all := maps.Clone(borrows)
+		all["owner"] = gangs{"owner": {8, more}}["owner"]
+		return setting{size: 2, max: 16, gangs: all}
+	}
+	reclaims := unknownPlacement(with(owner+agreed).applied("owner"), "owner")
+	reclaims.Check = runs(t, client, "guest", 0)
+	resource.UnitTest(t, resource.TestCase{
+		ProtoV6ProviderFactories: acctest.Providers(),
+		Steps: []resource.TestStep{
+			setting{size: 2, max: 16, gangs: borrows}.applied("guest"),
+			with(owner).refused("Job default/owner has no free place, and the scheduler would evict for it: default/guest (17 pods, priority 0, quota a)."),
+			with("").refused("Job default/owner does not fit: 0 of 8 members fit"),
+			reclaims,
+		},
+	})
+}
+
+// What is no error without consent to wait, or without a check, the plan says all the same.
+func TestWarningsOfAPlan(t *testing.T) {
+	client := acctest.OnPlatform(t)
+	localtest.CreatePriorityClass(t, client.Typed, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "urgent"}, Value: 1000})
+	cli := acctest.StartCLI(t)
+	t.Cleanup(func() { cli.Must(t, "destroy", "-auto-approve") })
+	const urgent, evicts = "priority_class = \"urgent\"\n", "Warning: Running jobs would be evicted"
+	for _, group := range []struct {
+		busy    setting
+		workers int
+		says    string
+		rows    map[string]string
+	}{
+		{setting{size: 2, max: 8, gangs: gangs{"x": {8, "quota = gpuplan_quota_tree.main.leaves[\"a\"]"}}}, 1, "Warning: Job waits for its quota", map[string]string{
+			"quota in use": "quota = \"a\"\n", "quota in use, anywhere": "quota = \"a\"\npools = null\n",
+		}},
+		{setting{size: 2, gangs: gangs{"x": {16, ""}}}, 8, evicts, map[string]string{
+			"eviction that is not checked": urgent + "placement_check = \"off\"\n", "eviction that is to be a warning": urgent + "placement_check = \"warn\"\n",
+			"eviction that is agreed to": urgent + "allow_preemption = true\n",
+		}},
+	} {
+		cli.Write(t, group.busy.config())
+		cli.Must(t, "apply", "-auto-approve")
+		for name, more := range group.rows {
+			t.Run(name, func(t *testing.T) {
+				with := group.busy
+				with.gangs = maps.Clone(with.gangs)
+				with.gangs["y"] = gangs{"y": {group.workers, more}}["y"]
+				cli.Write(t, with.config())
+				output := acctest.Unwrapped(cli.Must(t, "plan"))
+				assert.Contains(t, output, group.says)
+				assert.Contains(t, output, "default/x")
+			})
+		}
+	}
+}
+
 // Quota that is in use counts, however the job names its leaf and its nodes, and the data
 // source says the same.
 func TestQuotaInUseIsPlanned(t *testing.T) {

@@ -92,7 +92,7 @@ func (c *chaos) alter(t *testing.T, target int) {
 	defer c.audit.mu.Unlock()
 	c.audit.altered++
 	if c.records == protected && err == nil {
-		c.audit.violation("somebody may alter the record of %s", pod.Name)
+		c.audit.violation("the record of %s could be altered in spite of the policy", pod.Name)
 	}
 }
 

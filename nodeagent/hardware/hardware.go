@@ -141,9 +141,11 @@ func ID(c gpu.GPU) string {
 // Kind is what a signal is about.
 type Kind string
 
-// Kinds of signals. [XID], [UncorrectableECC] and [WasReset] are events: they are
-// reported once. The others are conditions: each reading reports them for as long as
-// they hold.
+// Event tells whether signals of a kind are events, which are reported once. The others are conditions: each reading
+// reports them for as long as they hold.
+func (k Kind) Event() bool { return k == XID || k == UncorrectableECC || k == WasReset }
+
+// Kinds of signals.
 const (
 	// XID is an error event of the driver, numbered as in NVIDIA's "XID Errors".
 	XID Kind = "XID"

@@ -90,7 +90,9 @@ type Tracker struct {
 type gpuState struct {
 	usable bool
 	since  time.Time
-	faults map[string]*fault
+	// wasReset means that this run has seen a reset of the GPU.
+	wasReset bool
+	faults   map[string]*fault
 	// warnings are the times of recent warnings, oldest first.
 	warnings []time.Time
 }
@@ -117,7 +119,7 @@ func (t *Tracker) Restore(now time.Time, id string, was Verdict) {
 			continue
 		}
 		// An agent of before Cured has cured all of a GPU that is Recovering.
-		f.Cured = f.Cured || was.State == Recovering && f.Class >= NeedsReset
+		f.Cured = f.Class >= NeedsReset && (f.Cured || c.wasReset || was.State == Recovering)
 		c.faults[f.Code] = &fault{Fault: f, last: now, restored: true}
 	}
 }
@@ -187,6 +189,7 @@ func (t *Tracker) gpu(id string) *gpuState {
 
 func (c *gpuState) note(now time.Time, s hardware.Signal) {
 	if s.Kind == hardware.WasReset {
+		c.wasReset = true
 		// What is fresh may have come after the reset.
 		c.cure(now, func(f *fault) bool { return !f.fresh })
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,6 +82,9 @@ func (o *observer) judge() {
 	o.err = o.readErr
 	if o.raw != nil && o.readErr == nil {
 		o.err = o.use(now, o.roster.Complete(*o.raw))
+		conditions := *o.raw
+		conditions.Signals = slices.DeleteFunc(slices.Clone(conditions.Signals), func(s hardware.Signal) bool { return s.Kind.Event() })
+		o.raw = &conditions // which may be judged again
 	}
 	if o.err != nil {
 		o.tracker.Unread(now)

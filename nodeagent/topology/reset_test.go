@@ -42,15 +42,37 @@ func TestAnErrorOfThisBootIsNotCuredByIt(t *testing.T) {
 
 // One look shows an error and a reset: nobody knows which came first.
 func TestAnErrorBesideAResetIsNotCured(t *testing.T) {
+	for name, first := range map[string]bool{"the first look of an agent": true, "a later one": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.start(t, wired(t, "dgx1-v100")).round()
+			a := w.start(t, wired(t, "dgx1-v100"))
+			if !first {
+				a.round()
+			}
+			a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 48})
+			a.source.change(func(r *hardware.Reading) { r.Signals = []hardware.Signal{{GPU: "GPU-5", Kind: hardware.WasReset}} })
+			a.round()
+			a.source.change(func(r *hardware.Reading) { r.Signals = nil })
+			a.after(6 * time.Minute)
+			assert.Equal(t, contract.Unhealthy, w.healthOf(t))
+		})
+	}
+}
+
+// A reset that an agent has seen before it knows what an earlier one has published.
+func TestAResetBeforeTheClusterIsKnown(t *testing.T) {
 	w := newWorld(t)
 	a := w.start(t, wired(t, "dgx1-v100"))
-	a.round()
 	a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 48})
-	a.source.change(func(r *hardware.Reading) { r.Signals = []hardware.Signal{{GPU: "GPU-5", Kind: hardware.WasReset}} })
 	a.round()
-	a.source.change(func(r *hardware.Reading) { r.Signals = nil })
-	a.after(6 * time.Minute)
-	assert.Equal(t, contract.Unhealthy, w.healthOf(t))
+	b := w.start(t, wired(t, "dgx1-v100"))
+	b.source.change(func(r *hardware.Reading) { r.Signals = []hardware.Signal{{GPU: "GPU-5", Kind: hardware.WasReset}} })
+	b.look(w.ctx)
+	b.source.change(func(r *hardware.Reading) { r.Signals = nil })
+	b.round()
+	b.after(6 * time.Minute)
+	assert.Equal(t, contract.Healthy, w.healthOf(t))
 }
 
 // A reset was seen, and something else holds the GPU while the agent is restarted.

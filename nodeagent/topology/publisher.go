@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"time"
 
@@ -49,6 +50,8 @@ type publisher struct {
 	writes  *rate.Limiter
 	wrote   time.Time
 	started metav1.Time
+	// said is the last status that was written, but the heartbeat.
+	said contract.GPUNodeStatus
 	// restored means that what an earlier run had published was taken over; published,
 	// that the GPUNode was there since.
 	restored, published bool
@@ -114,6 +117,7 @@ func (p *publisher) due(live contract.GPUNode, status contract.GPUNodeStatus, no
 			if err := p.writeStatus(ctx, status); err != nil {
 				return err
 			}
+			p.said = status
 			p.announce(live.Status, status, node)
 			return nil
 		})
@@ -189,13 +193,22 @@ func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
 	return status
 }
 
-// differs tells whether a status has to be written: it is news, or a heartbeat is due.
+// differs tells whether a status has to be written: it is news, or a heartbeat is due. A field that others have
+// added, and that the agent does not write, would stay.
 func (p *publisher) differs(live, status contract.GPUNodeStatus) bool {
 	if live.Agent == nil || !live.Agent.Beats(p.Now(), contract.HeartbeatInterval) {
 		return true
 	}
 	if ready := meta.FindStatusCondition(live.Conditions, contract.ConditionReady); ready != nil {
 		live.Conditions = []metav1.Condition{*ready}
+	}
+	if equality.Semantic.DeepEqual(p.said, status) {
+		theirs, ours := reflect.ValueOf(&live).Elem(), reflect.ValueOf(status)
+		for i := range ours.NumField() {
+			if ours.Field(i).IsZero() {
+				theirs.Field(i).SetZero()
+			}
+		}
 	}
 	agent := *status.Agent
 	agent.Heartbeat = live.Agent.Heartbeat

@@ -100,6 +100,32 @@ func TestConditionsOfOthersStay(t *testing.T) {
 	assert.True(t, meta.IsStatusConditionTrue(conditions, contract.ConditionReady))
 }
 
+// A field of the status that another has added, and that the agent does not own, stays, and is no reason to write.
+func TestAFieldOfOthersIsNoNews(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, machine(t, "dgx1-v100"))
+	a.round()
+	obj, err := w.client.Get(w.ctx, gpuNodeKind, "", nodeName)
+	require.NoError(t, err)
+	put := func(value any, field string) {
+		require.NoError(t, unstructured.SetNestedField(obj.Object, value, "status", field))
+		w.Put(obj)
+		a.seen(field, func() bool {
+			have, _, _ := unstructured.NestedFieldNoCopy(a.Nodes.Get(cluster.GPUNode, nodeName).Object, "status", field)
+			return have == value
+		})
+	}
+	differs := func() bool {
+		live, err := a.live()
+		require.NoError(t, err)
+		return a.differs(live.Status, a.status(live.Status))
+	}
+	put(int64(64), "lockableKiB")
+	assert.False(t, differs())
+	put("another", "model")
+	assert.True(t, differs(), "this is the agent's")
+}
+
 // A day without news: heartbeats, and nothing else.
 func TestAQuietNodeWritesHeartbeatsOnly(t *testing.T) {
 	w := newWorld(t)

@@ -266,7 +266,7 @@ func TestSocketsThatHaveGone(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// Of a GPU whose record is spoilt it is not known whether it is in use until somebody says so: its clients go on.
+// Of a GPU whose record is spoilt it is not known whether it is in use until someone says so: its clients go on.
 func TestRecordThatIsSpoilt(t *testing.T) {
 	m := newMachine(t)
 	e, stop := m.start()

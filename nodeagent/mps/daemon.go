@@ -459,8 +459,10 @@ func (d *daemon) limit(ctx context.Context, server int, want limits) error {
 func (d *daemon) cannotLimit(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.refusal = ""
-	if by := (refusal{}); errors.As(err, &by) {
+	switch by := (refusal{}); {
+	case err == nil:
+		d.refusal = ""
+	case errors.As(err, &by):
 		d.refusal = by.Error()
 	}
 }

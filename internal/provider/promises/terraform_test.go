@@ -139,20 +139,25 @@ func (w workspace) plan(t *testing.T, options ...string) planned {
 
 func (w workspace) planInto(t *testing.T, name string, options ...string) (p planned) {
 	t.Helper()
+	file := filepath.Join(w.Dir, name)
+	require.NoError(t, os.RemoveAll(file))
 	var code int
 	p.diagnostics, code = w.terraform(t, append([]string{"plan", "-json", "-out=" + name}, options...)...)
 	require.Equal(t, len(p.errors()) > 0, code != 0, "plan ends with %d: %s", code, p.diagnostics)
+	if _, err := os.Stat(file); err != nil && len(p.errors()) > 0 {
+		return p // Terraform came to no resource: the configuration is not valid
+	}
 	output, err := w.Command("show", "-json", name).Output()
 	require.NoError(t, err)
-	var file struct {
+	var shown struct {
 		ResourceChanges []struct {
 			Address string
 			Change  change
 		} `json:"resource_changes"`
 	}
-	require.NoError(t, json.Unmarshal(output, &file))
+	require.NoError(t, json.Unmarshal(output, &shown))
 	p.changes = map[string]change{}
-	for _, r := range file.ResourceChanges {
+	for _, r := range shown.ResourceChanges {
 		p.changes[r.Address] = r.Change
 	}
 	return p

@@ -389,7 +389,7 @@ type enforcer struct {
 	hangs   chan struct{} // unless nil, who tells it what is in use waits until it can be read
 	changed chan struct{}
 
-	edited atomic.Int64 // how often it was asked for edits
+	edited, telling atomic.Int64 // how often it was asked for edits, and told what is in use
 
 	mu         sync.Mutex
 	states     []mps.State
@@ -407,6 +407,7 @@ func (e *enforcer) Edits(uuid string, memoryMiB, corePercent int64) ([]string, [
 }
 
 func (e *enforcer) InUse(shares []mps.Share) error {
+	e.telling.Add(1)
 	if e.hangs != nil {
 		<-e.hangs
 	}

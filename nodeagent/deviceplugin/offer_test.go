@@ -84,10 +84,10 @@ func TestSickGPUsThatPodsHave(t *testing.T) {
 		asks           amounts
 		while, without map[string]int
 	}{
-		"topology": {recordOf(1), amounts{gpu: 1}, map[string]int{gpu: 4}, map[string]int{gpu: 3}},
+		"topology": {recordOf(1), amounts{gpu: 1}, map[string]int{gpu: 3}, map[string]int{gpu: 2}},
 		"core_mem": {&contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 4, CorePercent: 30}}}, amounts{memory: 4, core: 30},
-			map[string]int{memory: 49, core: 330, count: 4}, map[string]int{memory: 45, core: 300, count: 3}},
-		"default": {nil, amounts{contract.ResourceDefaultGPU: 1}, map[string]int{contract.ResourceDefaultGPU: 3}, map[string]int{contract.ResourceDefaultGPU: 3}},
+			map[string]int{memory: 34, core: 230, count: 3}, map[string]int{memory: 30, core: 200, count: 2}},
+		"default": {nil, amounts{contract.ResourceDefaultGPU: 1}, map[string]int{contract.ResourceDefaultGPU: 2}, map[string]int{contract.ResourceDefaultGPU: 2}},
 	} {
 		t.Run(mode, func(t *testing.T) {
 			w := newWorld(t, mode)
@@ -95,7 +95,9 @@ func TestSickGPUsThatPodsHave(t *testing.T) {
 			w.run()
 			require.Eventually(t, func() bool { return len(w.kubelet.allocatable()) == len(test.while) }, 20*time.Second, time.Millisecond)
 			p := w.pod("p", test.record, container("main", test.asks))
-			w.gpus(func(s *contract.GPUNodeStatus) { s.GPUs[1].Health = contract.Unhealthy })
+			w.gpus(func(s *contract.GPUNodeStatus) {
+				s.GPUs[1].Health, s.GPUs[2].Health = contract.Unhealthy, contract.Unhealthy
+			})
 			w.offers(test.while)
 			p.Status.Phase = corev1.PodSucceeded
 			w.put(podKind, "p", p)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -291,6 +292,8 @@ func TestAPodThatBeginsWhileTheEnforcerIsTold(t *testing.T) {
 	w.kubelet.start()
 	e := &enforcer{hangs: make(chan struct{})}
 	w.run(func(a *Agent) { a.Enforcer = e })
+	goOn := sync.OnceFunc(func() { close(e.hangs) })
+	defer goOn()
 	p := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 1}}}, container("main", amounts{memory: 1}))
 	g := w.kubelet.admitted(p, "main", memory, "gpuplan-1-0")
 	given := make(chan error, 1)
@@ -301,6 +304,6 @@ func TestAPodThatBeginsWhileTheEnforcerIsTold(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 	go func() { given <- w.agent.start(t.Context(), memory, g.ids) }()
 	require.Never(t, func() bool { return e.edited.Load() > 0 }, 300*time.Millisecond, time.Millisecond)
-	close(e.hangs)
+	goOn()
 	require.NoError(t, <-given)
 }

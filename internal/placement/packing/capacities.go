@@ -39,7 +39,7 @@ func NewCapacities(p *Packer) *Capacities {
 	c := &Capacities{exact: len(p.Classes) <= 1 && p.Among == nil && p.wishes == nil}
 	want := p.Wanted(p.Needed)
 	if len(p.Gang.Subgroups) > 0 && len(p.Classes) > 1 {
-		want = p.required // the others may be of any class
+		want = p.certain // the others may be of any class
 	}
 	for class := range p.Classes {
 		c.add(p, class, want[class])

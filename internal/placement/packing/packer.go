@@ -36,9 +36,13 @@ type Packer struct {
 	running  map[string][]placement.Assignment
 	reserved map[string][]int
 	// Needed is how many of members must be placed; more are placed while there is room.
-	// required are those of each class that subgroups need, nil without subgroups.
-	Needed   int
-	required []int
+	// required are those of each class that subgroups get before all others, nil without subgroups, certain those of
+	// which they need so many whichever they get.
+	Needed            int
+	required, certain []int
+	// parts are the subgroups that lack members, inTurn the members due before the required were put first.
+	parts  []part
+	inTurn []batch
 	// Live counts the running members of the roles that are planned.
 	Live int
 	// Elastic tells to place more than needed where there is room.

@@ -5,8 +5,14 @@ import (
 	"sort"
 )
 
+// part is a subgroup of which members are to be placed: so many of those in batches, which are positions among those due.
+type part struct {
+	short   int
+	batches []int
+}
+
 // needFirst puts the members that subgroups need before all others of the members to place,
-// and counts them by class.
+// and counts them by class: the first of each subgroup, until [Packer.share] finds others that fit.
 func (p *Packer) needFirst(runs map[string]string) {
 	if len(p.Gang.Subgroups) == 0 {
 		return
@@ -15,22 +21,41 @@ func (p *Packer) needFirst(runs map[string]string) {
 	for name := range runs {
 		running[name] = true
 	}
-	open := map[string]*int{}
+	take := make([]int, len(p.Due))
+	p.certain = make([]int, len(p.Classes))
 	for i := range p.Gang.Subgroups {
 		s := &p.Gang.Subgroups[i]
-		short := max(s.Minimum-s.Running(p.Gang.Roles, running), 0)
-		for _, role := range s.Roles {
-			open[role] = &short
+		of, members := part{short: max(s.Minimum-s.Running(p.Gang.Roles, running), 0)}, make([]int, len(p.Classes))
+		left, all := of.short, 0
+		for i, b := range p.Due {
+			if !slices.Contains(s.Roles, p.Gang.Roles[b.role].Name) {
+				continue
+			}
+			of.batches = append(of.batches, i)
+			take[i] = min(left, len(b.Names))
+			left -= take[i]
+			members[b.Class], all = members[b.Class]+len(b.Names), all+len(b.Names)
+		}
+		for class, n := range members {
+			if n > 0 {
+				p.certain[class] += max(of.short-(all-n), 0)
+			}
+		}
+		if of.short > 0 {
+			p.parts = append(p.parts, of)
 		}
 	}
+	p.inTurn = p.Due
+	p.require(take)
+	p.Needed = max(p.Needed, sum(p.required))
+}
+
+// require puts so many members of each batch before all others.
+func (p *Packer) require(take []int) {
 	var first, rest []batch
 	p.required = make([]int, len(p.Classes))
-	for _, b := range p.Due {
-		n := 0
-		if short := open[p.Gang.Roles[b.role].Name]; short != nil {
-			n = min(*short, len(b.Names))
-			*short -= n
-		}
+	for i, b := range p.inTurn {
+		n := take[i]
 		p.required[b.Class] += n
 		if n > 0 {
 			first = append(first, batch{Names: b.Names[:n], Class: b.Class, role: b.role})
@@ -40,7 +65,54 @@ func (p *Packer) needFirst(runs map[string]string) {
 		}
 	}
 	p.Due = append(first, rest...)
-	p.Needed = max(p.Needed, sum(p.required))
+}
+
+// share looks for other members that subgroups may have in the place of the first, where these do not fit: in turn
+// as many of each class as have room. Subgroups with members of one class, which have no choice, come first.
+func (p *Packer) share() bool {
+	choices := func(of part) int {
+		classes := map[int]bool{}
+		for _, i := range of.batches {
+			classes[p.inTurn[i].Class] = true
+		}
+		return len(classes)
+	}
+	parts := slices.Clone(p.parts)
+	slices.SortStableFunc(parts, func(a, b part) int { return choices(a) - choices(b) })
+	if len(parts) == 0 || choices(parts[len(parts)-1]) < 2 {
+		return false
+	}
+	want, take := make([]int, len(p.Classes)), make([]int, len(p.inTurn))
+	for _, of := range parts {
+		for _, i := range of.batches {
+			b := p.inTurn[i]
+			take[i] = sort.Search(min(of.short, len(b.Names)), func(n int) bool {
+				more := slices.Clone(want)
+				more[b.Class] += n + 1
+				_, ok := p.fits(more)
+				return !ok
+			})
+			want[b.Class] += take[i]
+			of.short -= take[i]
+		}
+		if of.short > 0 {
+			return false
+		}
+	}
+	if slices.Equal(want, p.required) {
+		return false
+	}
+	p.require(take)
+	return true
+}
+
+// fits selects nodes for so many members of each class, and reports whether all of them have one, within the quota.
+func (p *Packer) fits(want []int) (Selection, bool) {
+	if p.Exceeded(&p.Gang, p.chargeOf(want)) != nil {
+		return Selection{}, false
+	}
+	s := p.Choose(want)
+	return s, s.Placed == sum(want)
 }
 
 // enough reports whether a selection places the members that are needed, of each subgroup, too.
@@ -76,6 +148,11 @@ func (p *Packer) chooseNeeded() Selection {
 	if len(p.Gang.Subgroups) == 0 || p.enough(best) {
 		return best
 	}
+	if p.share() {
+		if best = p.Choose(p.Wanted(p.Needed)); p.enough(best) {
+			return best
+		}
+	}
 	order := slices.Clone(p.order)
 	for range 2 {
 		slices.Reverse(order)
@@ -110,24 +187,17 @@ func (p *Packer) chooseInOrder(order []int) (Selection, bool) {
 		more[class] += n
 		return more
 	}
-	fits := func(want []int) (Selection, bool) {
-		if p.Exceeded(&p.Gang, p.chargeOf(want)) != nil {
-			return Selection{}, false
-		}
-		s := p.Choose(want)
-		return s, s.Placed == sum(want)
-	}
-	if _, ok := fits(want); !ok {
+	if _, ok := p.fits(want); !ok {
 		return Selection{}, false
 	}
 	for _, class := range order {
 		extra := max(min(p.Needed-sum(want), most[class]-want[class]), 0)
-		want = with(class, sort.Search(extra, func(n int) bool { _, ok := fits(with(class, n+1)); return !ok }))
+		want = with(class, sort.Search(extra, func(n int) bool { _, ok := p.fits(with(class, n+1)); return !ok }))
 	}
 	if sum(want) < p.Needed {
 		return Selection{}, false
 	}
-	return fits(want)
+	return p.fits(want)
 }
 
 // inOrder returns the positions of the batches in the gang's order.

@@ -52,6 +52,22 @@ func newCamp(seed int64, restricted bool) (*camp, *snapshot.View) {
 			r.Pools = []string{"p"}
 		}
 		total += len(r.Members)
+		if restricted && random.Intn(3) == 0 { // members of one role that are not alike
+			c.gang.Roles = append(c.gang.Roles, r)
+			r = placementtest.Role(fmt.Sprint("unlike", i), 1+random.Intn(2), r.Request)
+			if random.Intn(2) == 0 {
+				r.Pools = []string{"p"}
+			}
+			total += len(r.Members)
+			both := len(c.gang.Roles[len(c.gang.Roles)-1].Members) + len(r.Members)
+			if minimum := random.Intn(both + 1); minimum > 0 {
+				together += minimum
+				first := c.gang.Roles[len(c.gang.Roles)-1].Name
+				c.gang.Subgroups = append(c.gang.Subgroups, placement.Subgroup{Name: first, Roles: []string{first, r.Name}, Minimum: minimum})
+			}
+			c.gang.Roles = append(c.gang.Roles, r)
+			continue
+		}
 		c.gang.Roles = append(c.gang.Roles, r)
 		if minimum := random.Intn(len(r.Members) + 1); minimum > 0 {
 			together += minimum
@@ -62,35 +78,38 @@ func newCamp(seed int64, restricted bool) (*camp, *snapshot.View) {
 	return c, v
 }
 
-// minimum is how many members of a role must run.
-func (c *camp) minimum(role string) int {
+// minimum is how many members of a role must run, where so many of the role before it do.
+func (c *camp) minimum(role string, before int) int {
 	for _, s := range c.gang.Subgroups {
-		if s.Name == role {
-			return s.Minimum
+		switch slices.Index(s.Roles, role) {
+		case len(s.Roles) - 1:
+			return max(s.Minimum-before*(len(s.Roles)-1), 0)
+		case 0:
+			return 0 // the next role may have them
 		}
 	}
 	return 0
 }
 
 // fits tries out all ways to give the roles, from the given one on, places on nodes, of which
-// so many are still needed.
-func (c *camp) fits(role, needed int) bool {
+// so many are still needed. before is how many the role before has.
+func (c *camp) fits(role, needed, before int) bool {
 	if role == len(c.gang.Roles) {
 		return needed <= 0
 	}
 	r := &c.gang.Roles[role]
-	for n := c.minimum(r.Name); n <= len(r.Members); n++ {
-		if c.spread(role, 0, n, needed-n) {
+	for n := c.minimum(r.Name, before); n <= len(r.Members); n++ {
+		if c.spread(role, 0, n, needed-n, n) {
 			return true
 		}
 	}
 	return false
 }
 
-// spread tries out all ways to put n members of a role on the nodes from the given one on.
-func (c *camp) spread(role, at, n, needed int) bool {
+// spread tries out all ways to put n members of a role, of which all are so many, on the nodes from the given one on.
+func (c *camp) spread(role, at, n, needed, all int) bool {
 	if n == 0 {
-		return c.fits(role+1, needed)
+		return c.fits(role+1, needed, all)
 	}
 	name := fmt.Sprint("n", at)
 	if _, ok := c.free[name]; !ok {
@@ -103,7 +122,7 @@ func (c *camp) spread(role, at, n, needed int) bool {
 	}
 	for here := range most + 1 {
 		c.free[name] -= here * r.Request.GPUs
-		ok := c.spread(role, at+1, n-here, needed)
+		ok := c.spread(role, at+1, n-here, needed, all)
 		c.free[name] += here * r.Request.GPUs
 		if ok {
 			return true
@@ -117,6 +136,7 @@ func (c *camp) check(tb testing.TB, p placement.Placement) {
 	tb.Helper()
 	placed, taken := map[string]int{}, map[string]int{}
 	var order []string
+	before := 0
 	for _, r := range c.gang.Roles {
 		order = append(order, r.Members...)
 		for _, a := range p.Assignments {
@@ -126,7 +146,8 @@ func (c *camp) check(tb testing.TB, p placement.Placement) {
 				require.True(tb, r.Pools == nil || c.pool[a.Node] == "p")
 			}
 		}
-		require.GreaterOrEqual(tb, placed[r.Name], c.minimum(r.Name), r.Name)
+		require.GreaterOrEqual(tb, placed[r.Name], c.minimum(r.Name, before), r.Name)
+		before = placed[r.Name]
 	}
 	require.GreaterOrEqual(tb, len(p.Assignments), c.gang.Minimum)
 	for name, n := range taken {
@@ -145,7 +166,7 @@ func TestSubgroupsAgainstExhaustiveSearch(t *testing.T) {
 		fits, missed, waits := 0, 0, 0
 		for seed := range int64(3000) {
 			c, v := newCamp(seed, restricted)
-			result, can := planner.Plan(v, c.gang), c.fits(0, c.gang.Minimum)
+			result, can := planner.Plan(v, c.gang), c.fits(0, c.gang.Minimum, 0)
 			switch {
 			case result.Placement != nil:
 				fits++
@@ -205,6 +226,28 @@ func TestSubgroupsComeFirst(t *testing.T) {
 	again := planner.Plan(v, g)
 	require.NotNil(t, again.Placement, again.Verdict)
 	assert.Equal(t, []string{"worker-1"}, names(again.Placement))
+}
+
+// Of members of a subgroup that are not alike those run that have room.
+func TestSubgroupOfMembersThatAreNotAlike(t *testing.T) {
+	v := placementtest.TopologyView(1)
+	elsewhere := placementtest.Role("worker", 2, placementtest.WholeGPUs(1))
+	elsewhere.Pools = []string{"none"}
+	g := placement.Gang{
+		ID: "ml/job", Preemptible: true, Minimum: 2,
+		Roles:     []placement.Role{elsewhere, placementtest.Role("worker.2", 3, placementtest.WholeGPUs(2))},
+		Subgroups: []placement.Subgroup{{Name: "worker", Roles: []string{"worker", "worker.2"}, Minimum: 2}},
+	}
+	result := planner.Plan(v, g)
+	require.NotNil(t, result.Placement, result.Verdict)
+	assert.Equal(t, []string{"worker.2-0", "worker.2-1"}, names(result.Placement))
+
+	// They evict others for themselves.
+	other := placementtest.Gang("ml/other", 5, placementtest.WholeGPUs(1))
+	other.Preemptible = true
+	placementtest.Place(t, v, other)
+	urgent := preemption.Plan(v, placementtest.InLeaf(g, "", 1))
+	require.Len(t, urgent.Victims, 1)
 }
 
 // Beside the members that a subgroup needs, as many others are placed as have room.

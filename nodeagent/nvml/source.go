@@ -59,12 +59,16 @@ func Start(ctx context.Context, log *slog.Logger, sysfs string) (hardware.Source
 }
 
 func start(ctx context.Context, log *slog.Logger, lib *library) *source {
-	s := &source{
+	s := newSource(log, lib)
+	go s.followEvents(ctx)
+	return s
+}
+
+func newSource(log *slog.Logger, lib *library) *source {
+	return &source{
 		lib: lib, log: log, sysfs: "/sys", bootID: "/proc/sys/kernel/random/boot_id", changed: make(chan struct{}, 1),
 		history: map[string]*history{},
 	}
-	go s.followEvents(ctx)
-	return s
 }
 
 // Changed receives a value after a GPU has reported an event.

@@ -81,10 +81,21 @@ func (f *fake) has(name string) bool {
 	return err == nil
 }
 
-func (f *fake) start() (s *source, stop context.CancelFunc) {
+// start returns a source that follows events until stop has returned: another one would take them from the next.
+func (f *fake) start() (s *source, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	f.t.Cleanup(cancel)
-	return start(ctx, slog.New(slog.DiscardHandler), newLibrary(nvml.WithLibraryPath(f.path))), cancel
+	s = newSource(slog.New(slog.DiscardHandler), newLibrary(nvml.WithLibraryPath(f.path)))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.followEvents(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	f.t.Cleanup(stop)
+	return s, stop
 }
 
 // read reads a machine in which nothing is wrong with the machine around the GPUs.
@@ -305,6 +316,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.NoError(t, <-read)
 	})
 	t.Run("compute modes", func(t *testing.T) {
+		stop() // the bindings keep what they load in one place for all
 		modes := &Modes{lib: newLibrary(nvml.WithLibraryPath(f.path))}
 		mode, err := modes.ComputeMode(id(2))
 		require.NoError(t, err)
@@ -332,7 +344,6 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		assert.Equal(t, 2, modes.lib.opened)
 	})
 	t.Run("an event", func(t *testing.T) {
-		stop()
 		f.set("gone", "3")
 		fresh, end := f.start()
 		read(t, fresh)

@@ -170,7 +170,9 @@ func TestDestroyIsNotBlockedByPlanChecks(t *testing.T) {
 		"a job after one that does not fit": {
 			job("big", "big") + strings.Replace(job("next", "next"), "roles", "after = [gpuplan_training_job.big.placed]\n  roles", 1), "Job default/big does not fit",
 		},
-		"two resources of one job": {job("a", "twice") + job("b", "twice"), "Two resources for one object"},
+		"an order that is left open": {strings.Replace(job("next", "next"), "roles", "after = [\"default/big\"]\n  roles", 1), "Order is left open"},
+		"a value that cannot be":     {strings.Replace(job("big", "big"), "gpus = 8", "gpus = 8, memory = \"64\"", 1), "memory"},
+		"two resources of one job":   {job("a", "twice") + job("b", "twice"), "Two resources for one object"},
 	}
 	for name, blocker := range blockers {
 		t.Run(name, func(t *testing.T) {

@@ -159,14 +159,26 @@ func onlyOf(ctx context.Context, p provider.Provider) map[string]string {
 }
 
 // ValidateResourceConfig refuses values that are none of the schema's before the
-// framework sees them, which would call them an error of the provider.
+// framework sees them, which would call them an error of the provider. What else is wrong keeps nobody from destroying
+// what is there.
 func (s *server) ValidateResourceConfig(ctx context.Context, req *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	light := *req
 	ctx, light.Config = s.aside(ctx, req.TypeName, req.Config)
 	if wrong := s.wrongValues(ctx, req.TypeName, light.Config); len(wrong) > 0 {
 		return &tfprotov6.ValidateResourceConfigResponse{Diagnostics: wrong}, nil
 	}
-	return s.ProviderServer.ValidateResourceConfig(ctx, &light)
+	resp, err := s.ProviderServer.ValidateResourceConfig(ctx, &light)
+	if err == nil && s.command.Destroys {
+		warnOnly(resp.Diagnostics)
+	}
+	return resp, err
+}
+
+// warnOnly makes warnings of errors.
+func warnOnly(diags []*tfprotov6.Diagnostic) {
+	for _, d := range diags {
+		d.Severity = tfprotov6.DiagnosticSeverityWarning
+	}
 }
 
 // ValidateDataResourceConfig does the same for data sources.
@@ -268,9 +280,7 @@ func (s *server) PlanResourceChange(ctx context.Context, req *tfprotov6.PlanReso
 	if !s.command.Destroys || !failed(resp.Diagnostics) || deletes && slices.Contains(withNodes, req.TypeName) {
 		return resp, nil
 	}
-	for _, d := range resp.Diagnostics {
-		d.Severity = tfprotov6.DiagnosticSeverityWarning
-	}
+	warnOnly(resp.Diagnostics)
 	if deletes { // of what the configuration has no more, whose visit may have completed findings about others
 		return resp, nil
 	}

@@ -40,9 +40,9 @@ type Packer struct {
 	// which they need so many whichever they get.
 	Needed            int
 	required, certain []int
-	// parts are the subgroups that lack members, inTurn the members due before the required were put first.
+	// parts are the subgroups that lack members, before the members due before the required were put first.
 	parts  []part
-	inTurn []batch
+	before []batch
 	// Live counts the running members of the roles that are planned.
 	Live int
 	// Elastic tells to place more than needed where there is room.

@@ -45,7 +45,7 @@ func (p *Packer) needFirst(runs map[string]string) {
 			p.parts = append(p.parts, of)
 		}
 	}
-	p.inTurn = p.Due
+	p.before = p.Due
 	p.require(take)
 	p.Needed = max(p.Needed, sum(p.required))
 }
@@ -54,7 +54,7 @@ func (p *Packer) needFirst(runs map[string]string) {
 func (p *Packer) require(take []int) {
 	var first, rest []batch
 	p.required = make([]int, len(p.Classes))
-	for i, b := range p.inTurn {
+	for i, b := range p.before {
 		n := take[i]
 		p.required[b.Class] += n
 		if n > 0 {
@@ -73,7 +73,7 @@ func (p *Packer) share() bool {
 	choices := func(of part) int {
 		classes := map[int]bool{}
 		for _, i := range of.batches {
-			classes[p.inTurn[i].Class] = true
+			classes[p.before[i].Class] = true
 		}
 		return len(classes)
 	}
@@ -82,10 +82,10 @@ func (p *Packer) share() bool {
 	if len(parts) == 0 || choices(parts[len(parts)-1]) < 2 {
 		return false
 	}
-	want, take := make([]int, len(p.Classes)), make([]int, len(p.inTurn))
+	want, take := make([]int, len(p.Classes)), make([]int, len(p.before))
 	for _, of := range parts {
 		for _, i := range of.batches {
-			b := p.inTurn[i]
+			b := p.before[i]
 			take[i] = sort.Search(min(of.short, len(b.Names)), func(n int) bool {
 				more := slices.Clone(want)
 				more[b.Class] += n + 1

@@ -53,7 +53,6 @@ func (m *anyAddon) name() types.String             { return m.Name }
 func (m *anyAddon) settings() jsontypes.Normalized { return m.Config }
 func (m *anyAddon) take(is config)                 { m.Config = jsontypes.NewNormalizedValue(text(is)) }
 func (m *anyAddon) read(is config)                 { m.Config = settingsText(is) }
-func (m *anyAddon) restate(of *anyAddon)           { m.Config = of.Config }
 
 func (m *anyAddon) place(setting []string) (at path.Path, called string) {
 	return inObject(path.Root("config"))(setting)

@@ -45,11 +45,6 @@ func (m *erdmaController) settings() jsontypes.Normalized {
 }
 func (m *erdmaController) take(is config) { takeOver(m.fields(), &m.ExtraConfig, is) }
 func (m *erdmaController) read(is config) { readAll(m.fields(), &m.ExtraConfig, is) }
-func (m *erdmaController) restate(of *erdmaController) {
-	common := m.common
-	*m = *of
-	m.common = common
-}
 func (m *erdmaController) place(setting []string) (at path.Path, called string) {
 	return placeIn(m.fields(), setting)
 }

@@ -19,6 +19,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
+// restate gives a model of an add-on the settings of another one.
+func restate[M any, P model[M]](m P, of *M) {
+	base := *m.base()
+	*m = *of
+	*m.base() = base
+}
+
 // ModifyPlan says what a change brings about, and refuses what the service would.
 func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if r.Session == nil {
@@ -44,8 +51,8 @@ func (r *addon[M, P]) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		return
 	}
 	kept := exists && plan.name().Equal(state.name())
-	if plan.restate(&written); kept && state.base().imported() && covers(state.settings(), plan.settings()) {
-		plan.restate(&stated)
+	if restate(plan, &written); kept && state.base().imported() && covers(state.settings(), plan.settings()) {
+		restate(plan, &stated)
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, plan)...)
 	if exists && !kept && state.base().uninstalls() {

@@ -52,8 +52,6 @@ type model[M any] interface {
 	// take takes over what the settings are that it owns, read all that the add-on has.
 	take(is config)
 	read(is config)
-	// restate takes the settings of another model.
-	restate(of *M)
 	// place is the attribute of a setting, and what the user calls it.
 	place(setting []string) (at path.Path, called string)
 }

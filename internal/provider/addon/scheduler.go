@@ -58,11 +58,6 @@ func (m *schedulerConfig) settings() jsontypes.Normalized {
 }
 func (m *schedulerConfig) take(is config) { takeOver(m.fields(), &m.ExtraConfig, is) }
 func (m *schedulerConfig) read(is config) { readAll(m.fields(), &m.ExtraConfig, is) }
-func (m *schedulerConfig) restate(of *schedulerConfig) {
-	common := m.common
-	*m = *of
-	m.common = common
-}
 func (m *schedulerConfig) place(setting []string) (at path.Path, called string) {
 	return placeIn(m.fields(), setting)
 }

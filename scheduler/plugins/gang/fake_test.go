@@ -40,11 +40,13 @@ import (
 // method panic.
 type fakeHandle struct {
 	fwk.Handle
-	client    kubernetes.Interface
-	recorder  *events.FakeRecorder
-	activated map[string]bool
-	waiting   map[types.UID]*fakeWaiting
-	nominated map[types.UID]string
+	client   kubernetes.Interface
+	recorder *events.FakeRecorder
+	// activating guards activated: cycles and bindings activate pods at the same time.
+	activating sync.Mutex
+	activated  map[string]bool
+	waiting    map[types.UID]*fakeWaiting
+	nominated  map[types.UID]string
 	// bound and nodes are what the framework's snapshot holds.
 	bound []*corev1.Pod
 	nodes []*corev1.Node
@@ -87,6 +89,8 @@ func (h *fakeHandle) ClientSet() kubernetes.Interface           { return h.clien
 func (h *fakeHandle) EventRecorder() events.EventRecorderLogger { return h.recorder }
 
 func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
+	h.activating.Lock()
+	defer h.activating.Unlock()
 	for _, pod := range pods {
 		h.activated[pod.Name] = true
 	}
@@ -107,6 +111,8 @@ func (h *fakeHandle) DeleteNominatedPodIfExists(pod *corev1.Pod) { delete(h.nomi
 
 // takeActivated returns the names of the pods that were activated since the last call.
 func (h *fakeHandle) takeActivated() []string {
+	h.activating.Lock()
+	defer h.activating.Unlock()
 	names := slices.Sorted(maps.Keys(h.activated))
 	h.activated = map[string]bool{}
 	return names

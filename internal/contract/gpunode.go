@@ -94,19 +94,24 @@ func (a AgentInfo) Beats(now time.Time, limit time.Duration) bool {
 // cannot read the GPUs, or is silent. A reader that was shown an earlier heartbeat knows better when it was written than
 // the clock of the node, and puts that time in its place.
 func (s GPUNodeStatus) Doubt(now time.Time) string {
-	for _, c := range s.Conditions {
-		if c.Type == ConditionReady && c.Status == metav1.ConditionUnknown {
-			return "the node agent cannot read the GPUs: " + c.Message
-		}
-	}
-	if s.Agent == nil {
-		return ""
+	if unread := s.Unread(); unread != "" || s.Agent == nil {
+		return unread
 	}
 	switch age, at := now.Sub(s.Agent.Heartbeat.Time), s.Agent.Heartbeat.UTC().Format(time.RFC3339); {
 	case age > HeartbeatLimit:
 		return "the node agent is silent since " + at
 	case age < -HeartbeatLimit:
 		return "the node agent may be silent: by the clock of the node, which is ahead of the one here, it was heard of at " + at
+	}
+	return ""
+}
+
+// Unread says why the agent does not know how its GPUs are now, "" when it knows.
+func (s GPUNodeStatus) Unread() string {
+	for _, c := range s.Conditions {
+		if c.Type == ConditionReady && c.Status == metav1.ConditionUnknown {
+			return "the node agent cannot read the GPUs: " + c.Message
+		}
 	}
 	return ""
 }

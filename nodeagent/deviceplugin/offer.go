@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -94,10 +93,9 @@ func foreignOf(ids []string) (id string, ok bool) {
 
 // usable says why a GPU must not be given to a container, "" when it may.
 func usable(info contract.GPUInfo, status contract.GPUNodeStatus) string {
-	doubt := status.Doubt(time.Time{}) // how old the heartbeat is does not matter to the agent itself
-	switch {
-	case doubt != "":
-		return doubt
+	switch unread := status.Unread(); {
+	case unread != "":
+		return unread
 	case info.MIG:
 		return "it is in MIG mode"
 	case info.Health != contract.Healthy:
@@ -130,7 +128,7 @@ func devicesOf(resource string, status contract.GPUNodeStatus, held parts) []*pl
 		switch {
 		case usable(info, status) == "":
 			part = all
-		case status.Doubt(time.Time{}) != "":
+		case status.Unread() != "":
 			part = 0
 		}
 		id := idPrefix + strconv.Itoa(info.Index)

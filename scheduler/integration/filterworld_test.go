@@ -514,15 +514,16 @@ func (w *filterWorld) devices() {
 	}
 }
 
-// usedDevices gives members claims of which most have been given the device of a node, for a pod that runs there. Some share one.
+// usedDevices gives members claims of which most have been given the device of a node, for a pod that runs there. Some share one of these:
+// who share a claim that has been given none are not planned for one node (docs/planner.md).
 func (w *filterWorld) usedDevices() {
 	w.offerDevices(nil)
 	w.some(func(role []*corev1.Pod) {
-		claim := ""
+		claim, given := "", false
 		for _, pod := range role {
-			if claim == "" || !w.chance(3) {
+			if !given || !w.chance(3) {
 				claim = w.resourceClaim(pod.Name).Name
-				if !w.chance(4) {
+				if given = !w.chance(4); given {
 					w.useDevice(claim)
 				}
 			}

@@ -29,7 +29,6 @@ import (
 // that come one after the other, in any order, by trying all of it.
 type oracle struct {
 	filters  framework.Framework
-	devices  fwk.SharedDRAManager
 	snapshot *schedulercache.Snapshot
 	nodes    []*corev1.Node
 	// there are the pods that are on nodes.
@@ -49,12 +48,11 @@ func newOracle(t *testing.T) *oracle {
 	slices, err := tracker.StartTracker(ctx, tracker.Options{SliceInformer: factory.Resource().V1().ResourceSlices(), KubeClient: api()})
 	require.NoError(t, err)
 	claims := assumecache.NewAssumeCache(logger, factory.Resource().V1().ResourceClaims().Informer(), "ResourceClaim", "", nil)
-	o.devices = dynamicresources.NewDRAManager(ctx, claims, slices, factory)
 	config, err := latest.Default()
 	require.NoError(t, err)
 	o.filters, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), &config.Profiles[0],
 		frameworkruntime.WithClientSet(api()), frameworkruntime.WithInformerFactory(factory), frameworkruntime.WithSnapshotSharedLister(o),
-		frameworkruntime.WithSharedDRAManager(o.devices),
+		frameworkruntime.WithSharedDRAManager(dynamicresources.NewDRAManager(ctx, claims, slices, factory)),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
 		frameworkruntime.WithParallelism(1), frameworkruntime.WithLogger(logger))
 	require.NoError(t, err)
@@ -164,45 +162,9 @@ func (o *oracle) try(ctx context.Context, placed []*corev1.Pod, pod *corev1.Pod,
 		return false, status.AsError()
 	}
 	defer o.filters.RunReservePluginsUnreserve(ctx, state, pod, node.Name)
-	restore, err := o.allocate(pod)
-	if err != nil {
-		return false, err
-	}
-	defer restore()
 	there := pod.DeepCopy()
 	there.Spec.NodeName = node.Name
 	return then(there)
-}
-
-// allocate gives the claims that a pod names the devices that were reserved for them, as they have once it is bound: others may use them,
-// too, then. The returned function takes them back.
-func (o *oracle) allocate(pod *corev1.Pod) (restore func(), err error) {
-	claims, given := o.devices.ResourceClaims(), []string{}
-	restore = func() {
-		for _, name := range given {
-			claims.AssumedClaimRestore(pod.Namespace, name)
-		}
-	}
-	for _, ref := range pod.Spec.ResourceClaims {
-		claim, err := claims.Get(pod.Namespace, *ref.ResourceClaimName)
-		if err != nil {
-			restore()
-			return nil, err
-		}
-		reserved := claims.GetPendingAllocation(claim.UID)
-		if reserved == nil {
-			continue
-		}
-		claim = claim.DeepCopy()
-		claim.Status.Allocation = reserved
-		claims.MaybeRemoveClaimPendingAllocation(claim.UID, true)
-		if err := claims.AssumeClaimAfterAPICall(claim); err != nil {
-			restore()
-			return nil, err
-		}
-		given = append(given, claim.Name)
-	}
-	return restore, nil
 }
 
 // couldHave reports whether pods could have come to their nodes in some order.

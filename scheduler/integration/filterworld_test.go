@@ -502,28 +502,24 @@ func (w *filterWorld) podAffinity() {
 	}
 }
 
-// devices gives each member of the first role a claim for a device of its node, or all of them one together.
+// devices gives each member of the first role a claim for a device of its node.
 func (w *filterWorld) devices() {
 	w.offerDevices(nil)
-	claim, together := "", w.chance(3)
-	for i, pod := range w.roles[0] {
-		if !together || i == 0 {
-			claim = w.resourceClaim(pod.Name).Name
-		}
-		claimDevice(pod, claim)
+	for _, pod := range w.roles[0] {
+		claimDevice(pod, w.resourceClaim(pod.Name).Name)
 	}
 }
 
-// usedDevices gives members claims of which most have been given the device of a node, for a pod that runs there. Some share one of these:
-// who share a claim that has been given none are not planned for one node (docs/planner.md).
+// usedDevices gives members claims of which most have been given the device of a node, for a pod that runs there. Some share one of
+// these.
 func (w *filterWorld) usedDevices() {
 	w.offerDevices(nil)
 	w.some(func(role []*corev1.Pod) {
-		claim, given := "", false
+		claim, used := "", false
 		for _, pod := range role {
-			if !given || !w.chance(3) {
+			if !used || !w.chance(3) {
 				claim = w.resourceClaim(pod.Name).Name
-				if given = !w.chance(4); given {
+				if used = !w.chance(4); used {
 					w.useDevice(claim)
 				}
 			}

@@ -218,7 +218,7 @@ func newPlugins(agent *topology.Agent, s settings, enforcer *mps.Enforcer) *devi
 		plugins.Enforcer = enforcer
 	}
 	if !plugins.Simulated {
-		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		boot, err := os.ReadFile(hardware.BootIDFile)
 		if err != nil {
 			plugins.Log.Warn("the boot of the machine is not known", "error", err)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -69,7 +68,7 @@ func (c *confirmer) known(pod *corev1.Pod) contract.Confirmation {
 		return contract.Confirmation{Node: c.Node}
 	}
 	maps.DeleteFunc(written.Containers, func(name string, _ contract.ConfirmedContainer) bool {
-		return !slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool { return c.Name == name })
+		return called(pod, name) == nil
 	})
 	return written
 }

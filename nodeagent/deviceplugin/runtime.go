@@ -152,9 +152,17 @@ func (a *Agent) verify(ctx context.Context, pod *corev1.Pod, c nri.Container, re
 
 // setsGiven reports whether a pod itself sets the variable by which a container is told its GPUs: without CDI that would count.
 func setsGiven(pod *corev1.Pod, container string) bool {
-	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c corev1.Container) bool {
-		return c.Name == container && slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == contract.GivenGPUsEnv })
-	})
+	c := called(pod, container)
+	return c != nil && slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == contract.GivenGPUsEnv })
+}
+
+// called is the container of a pod with a name, be it an init container, nil for none.
+func called(pod *corev1.Pod, name string) *corev1.Container {
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	if at := slices.IndexFunc(all, func(c corev1.Container) bool { return c.Name == name }); at >= 0 {
+		return &all[at]
+	}
+	return nil
 }
 
 // next is what another container of a pod is given that asks for as much as an init container and has these GPUs, when it does not run
@@ -211,18 +219,17 @@ func seesGPUs(c nri.Container) bool {
 
 // hasAny reports whether a container has GPUs of other plugins or drivers, such as MIG devices.
 func (a *Agent) hasAny(ctx context.Context, pod *corev1.Pod, container string) (bool, error) {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if c.Name != container {
-			continue
-		}
-		if len(c.Resources.Claims) > 0 {
-			return true, nil
-		}
-		for name := range c.Resources.Requests {
-			if resource := string(name); offersGPUs(resource) || strings.HasPrefix(resource, migPrefix) {
-				if has, err := a.hasOthers(ctx, pod, container, resource); has || err != nil {
-					return has, err
-				}
+	c := called(pod, container)
+	if c == nil {
+		return false, nil
+	}
+	if len(c.Resources.Claims) > 0 {
+		return true, nil
+	}
+	for name := range c.Resources.Requests {
+		if resource := string(name); offersGPUs(resource) || strings.HasPrefix(resource, migPrefix) {
+			if has, err := a.hasOthers(ctx, pod, container, resource); has || err != nil {
+				return has, err
 			}
 		}
 	}

@@ -22,6 +22,9 @@ type Source interface {
 	Changed() <-chan struct{}
 }
 
+// BootIDFile is where Linux has the identity of the machine's boot.
+const BootIDFile = "/proc/sys/kernel/random/boot_id"
+
 // Reading is one look at a machine.
 type Reading struct {
 	// Machine is the hardware. A GPU's Unhealthy is what a description file says of

@@ -67,8 +67,6 @@ func (r refusal) Error() string {
 	return fmt.Sprintf("the MPS control daemon answers %q to %q", short(r.answer), r.command)
 }
 
-func refused(command, answer string) error { return refusal{command, answer} }
-
 // short is the beginning of a text that may be long.
 func short(text string) string {
 	const most = 200
@@ -88,7 +86,7 @@ func (c control) servers(ctx context.Context) ([]int, error) {
 	}
 	pids, ok := parsePIDs(answer)
 	if !ok {
-		return nil, refused(command, answer)
+		return nil, refusal{command, answer}
 	}
 	return pids, nil
 }
@@ -133,7 +131,7 @@ func (c control) startServer(ctx context.Context) error {
 	if answer, err := c.do(ctx, c.limit, command); err != nil {
 		return err
 	} else if answer != "" {
-		return refused(command, answer)
+		return refusal{command, answer}
 	}
 	return nil
 }
@@ -155,7 +153,7 @@ func (c control) setLimits(ctx context.Context, server int, l limits) error {
 	if answer, err := c.do(ctx, c.limit, memory); err != nil {
 		return err
 	} else if answer != "" {
-		return refused(memory, answer)
+		return refusal{memory, answer}
 	}
 	answer, err := c.do(ctx, c.limit, cores)
 	if err != nil {
@@ -163,7 +161,7 @@ func (c control) setLimits(ctx context.Context, server int, l limits) error {
 	}
 	// A percentage that the daemon takes is the answer; else that is what holds.
 	if percent, err := strconv.ParseFloat(answer, 64); err != nil || percent != float64(l.CorePercent) {
-		return refused(cores, answer)
+		return refusal{cores, answer}
 	}
 	return nil
 }
@@ -180,7 +178,7 @@ func (c control) clients(ctx context.Context) ([]client, error) {
 	}
 	found, ok := parseClients(answer)
 	if !ok {
-		return nil, refused(command, answer)
+		return nil, refusal{command, answer}
 	}
 	return found, nil
 }
@@ -225,7 +223,7 @@ func (c control) terminate(ctx context.Context, l client) error {
 		return err
 	}
 	if lines := strings.Fields(answer); len(lines) == 0 || lines[len(lines)-1] != "0" {
-		return refused(command, answer)
+		return refusal{command, answer}
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func start(ctx context.Context, log *slog.Logger, lib *library) *source {
 
 func newSource(log *slog.Logger, lib *library) *source {
 	return &source{
-		lib: lib, log: log, sysfs: "/sys", bootID: "/proc/sys/kernel/random/boot_id", changed: make(chan struct{}, 1),
+		lib: lib, log: log, sysfs: "/sys", bootID: hardware.BootIDFile, changed: make(chan struct{}, 1),
 		history: map[string]*history{},
 	}
 }

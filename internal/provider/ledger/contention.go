@@ -97,18 +97,39 @@ func (l *Ledger) compare(group []*job) (findings []Finding) {
 // combine places the jobs of a set together, and says what was not told of a part of it.
 func (l *Ledger) combine(key string, jobs []*job, told map[string]bool) (findings []Finding) {
 	c := l.place(jobs)
+	var waits []course
 	if c.waiting != nil {
-		l.apart[key] = true
-		findings = append(findings, l.waits(c, jobs, key))
+		if other, fit := l.inAnotherOrder(jobs); fit {
+			c, waits = other, []course{c}
+		} else {
+			l.apart[key] = true
+			findings = append(findings, l.waits(c, jobs, key))
+		}
 	}
 	l.told[key] = map[string]bool{}
 	known := func(id string) bool {
 		l.told[key][id] = true
 		return told[id]
 	}
-	evicted := slices.DeleteFunc(append(c.evicted, l.evictedInstead(c, jobs, jobs)...), func(e eviction) bool { return known(e.id()) })
+	instead, last := l.lastOf(c, jobs, jobs)
+	evicted := slices.DeleteFunc(append(c.evicted, instead...), func(e eviction) bool { return known(e.id()) })
 	parts := slices.DeleteFunc(c.parts, func(p part) bool { return known(p.id()) })
-	return slices.Concat(findings, l.evictions(evicted, jobs), l.leftOut(parts, jobs))
+	waits = slices.DeleteFunc(append(waits, last...), func(c course) bool { return known("last " + c.waiting.Gang.ID) })
+	return slices.Concat(findings, l.evictions(evicted, jobs), l.leftOut(parts, jobs), l.mayWait(waits, jobs))
+}
+
+// inAnotherOrder places jobs in other orders than theirs, until all of them have room.
+func (l *Ledger) inAnotherOrder(jobs []*job) (c course, fit bool) {
+	for _, last := range jobs {
+		for _, order := range l.ordersBefore(last, jobs) {
+			if len(order) == len(jobs)-1 { // others come after the last one otherwise
+				if c = l.place(append(order, last)); c.waiting == nil {
+					return c, true
+				}
+			}
+		}
+	}
+	return c, false
 }
 
 // atOnce places many jobs, apart from those that a pair has shown to wait. When one has to wait,
@@ -116,15 +137,14 @@ func (l *Ledger) combine(key string, jobs []*job, told map[string]bool) (finding
 func (l *Ledger) atOnce(jobs []*job) []Finding {
 	c := l.place(jobs)
 	if c.waiting == nil {
-		c.evicted = append(c.evicted, l.evictedInstead(c, jobs, l.withoutRoom(jobs))...)
-		if len(c.evicted) == 0 {
+		instead, waits := l.lastOf(c, jobs, nil)
+		c.evicted = append(c.evicted, instead...)
+		if len(c.evicted)+len(waits) == 0 {
 			l.settle(jobs)
 		}
+		return slices.Concat(l.evictions(c.evicted, jobs), l.leftOut(c.parts, jobs), l.mayWait(waits, jobs))
 	}
 	findings := append(l.evictions(c.evicted, jobs), l.leftOut(c.parts, jobs)...)
-	if c.waiting == nil {
-		return findings
-	}
 	for i, a := range jobs {
 		for _, b := range jobs[i+1:] {
 			if rivals(a, b) {
@@ -142,28 +162,42 @@ func (l *Ledger) atOnce(jobs []*job) []Finding {
 	if c = l.place(rest); c.waiting != nil {
 		findings = append(findings, l.waits(c, rest, "all"))
 	}
-	return slices.Concat(findings, l.evictions(append(c.evicted, l.evictedInstead(c, rest, l.withoutRoom(rest))...), rest))
+	instead, waits := l.lastOf(c, rest, nil)
+	return slices.Concat(findings, l.evictions(append(c.evicted, instead...), rest), l.mayWait(waits, rest))
 }
 
-// evictedInstead is who may be evicted when one of the candidates is placed last, and not in the
-// order that was tried: it depends on the order whether others leave, and who.
-func (l *Ledger) evictedInstead(c course, jobs, candidates []*job) (instead []eviction) {
-	if l.live == nil || !l.complete {
-		return nil
+// lastOf is what comes of one of the candidates being placed last, nil for those that have no room then, and not in the order
+// that was tried: it depends on the order whether others leave, and who, or else whether the job has to wait.
+func (l *Ledger) lastOf(c course, jobs, candidates []*job) (instead []eviction, waits []course) {
+	view, gangs := l.ground(jobs)
+	if followAll(view, gangs) {
+		return nil, nil // whoever is placed before, each has its planned place
+	}
+	seen := map[*job]placement.Gang{}
+	for i, j := range jobs {
+		seen[j] = gangs[i]
+	}
+	if candidates == nil {
+		candidates = l.withoutRoom(view, gangs, jobs)
 	}
 	for _, last := range candidates {
-		if !last.MayPreempt {
-			continue
-		}
+		var wait *course
 		for _, order := range l.ordersBefore(last, jobs) {
-			e := eviction{last, l.victimsOfLast(order, last), true}
+			victims, why := l.placeLast(view, order, last, seen)
+			e := eviction{last, victims, true}
 			known := func(other eviction) bool { return other.job == last && reflect.DeepEqual(other.victims, e.victims) }
 			if len(e.victims) > 0 && !slices.ContainsFunc(slices.Concat(c.evicted, instead), known) {
 				instead = append(instead, e)
 			}
+			if why != nil && wait == nil {
+				wait = &course{waiting: last, verdict: *why}
+			}
+		}
+		if wait != nil && c.waiting == nil {
+			waits = append(waits, *wait)
 		}
 	}
-	return instead
+	return instead, waits
 }
 
 // ordersBefore are orders in which others can be placed before a job: of few, with each as the first.
@@ -183,31 +217,37 @@ func (l *Ledger) ordersBefore(last *job, jobs []*job) [][]*job {
 	return orders
 }
 
-// victimsOfLast is who goes for a job when those of others that find room are placed before it,
-// in their order, and stay.
-func (l *Ledger) victimsOfLast(others []*job, last *job) []placement.Victim {
-	view := l.live.hoped
-	gangs := l.dues(others)
-	for i := range gangs {
+// placeLast is who goes for a job when those of others that find room are placed before it, in their order, with all
+// their members that do, and stay; why says what stands against it when it has to wait.
+func (l *Ledger) placeLast(view *snapshot.View, others []*job, last *job, seen map[*job]placement.Gang) (victims []placement.Victim, why *placement.Verdict) {
+	gangs := make([]placement.Gang, len(others))
+	for i, j := range others {
+		gangs[i] = seen[j]
 		gangs[i].Preemptible = false
 	}
 	defer placeAll(view, gangs)()
-	g := l.due(last)
+	g := seen[last]
+	preempts := l.live != nil && last.MayPreempt
 	if placed := placeOf(view, g); placed != nil {
-		return l.growth(view, g, placement.Result{Placement: placed})
+		if preempts {
+			victims = l.growth(view, g, placement.Result{Placement: placed})
+		}
+		return victims, nil
 	}
-	return preemption.Plan(view, g).Victims
+	if preempts {
+		if result := preemption.Plan(view, g); result.Reservation != nil {
+			return result.Victims, nil
+		}
+	}
+	verdict := planner.Plan(view, g).Verdict
+	return nil, &verdict
 }
 
 // withoutRoom are the jobs that find no room when all the others are placed before them. It
 // places each job once for each halving of their number.
-func (l *Ledger) withoutRoom(jobs []*job) (crowded []*job) {
+func (l *Ledger) withoutRoom(view *snapshot.View, gangs []placement.Gang, jobs []*job) (crowded []*job) {
 	if l.live == nil || !l.complete {
 		return nil
-	}
-	view, gangs := l.live.hoped, l.dues(jobs)
-	if followAll(view, gangs) {
-		return nil // whoever is placed before, each has its planned place
 	}
 	var lookAt func(from, to int)
 	lookAt = func(from, to int) {
@@ -229,13 +269,13 @@ func (l *Ledger) withoutRoom(jobs []*job) (crowded []*job) {
 	return crowded
 }
 
-// followAll reports whether all gangs can have the places at once that are planned for them.
+// followAll reports whether all gangs can have the places at once that are planned for them, all of their members.
 func followAll(view *snapshot.View, gangs []placement.Gang) bool {
 	var tried trial
 	defer tried.undo()
 	for _, g := range gangs {
 		followed, _, ok := planner.Follow(view, &g, nil)
-		if !ok {
+		if !ok || len(followed.Placement.Assignments)+len(g.Running) < members(g) {
 			return false
 		}
 		tried = append(tried, view.Apply(g, *followed.Placement))
@@ -387,12 +427,21 @@ func (l *Ledger) dues(jobs []*job) []placement.Gang {
 	return gangs
 }
 
-// placeAll places those gangs that find room, one after the other, until undo.
+// placeAll places those gangs that find room, one after the other, until undo: with the members beyond their planned ones
+// that find room as well.
 func placeAll(view *snapshot.View, gangs []placement.Gang) (undo func()) {
 	var tried trial
 	for _, g := range gangs {
-		if placed := placeOf(view, g); placed != nil {
-			tried = append(tried, view.Apply(g, *placed))
+		placed := placeOf(view, g)
+		if placed == nil {
+			continue
+		}
+		tried = append(tried, view.Apply(g, *placed))
+		if len(placed.Assignments)+len(g.Running) < members(g) {
+			g.Running, g.Planned = slices.Concat(g.Running, placed.Assignments), nil
+			if more := planner.Place(view, g); more != nil {
+				tried = append(tried, view.Apply(g, *more))
+			}
 		}
 	}
 	return tried.undo
@@ -490,6 +539,25 @@ func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
 			"With the others placed, this is left for %s: %s", ids[0], alone, join(ids[1:]), until, ids[0], c.verdict),
 		key: key,
 	}
+}
+
+// mayWait says which jobs have to wait when they are placed last.
+func (l *Ledger) mayWait(waits []course, jobs []*job) (findings []Finding) {
+	for _, c := range waits {
+		id := c.waiting.Gang.ID
+		ids := []string{id}
+		for _, j := range l.inItsWay(c, jobs) {
+			ids = append(ids, j.Gang.ID)
+		}
+		findings = append(findings, Finding{
+			Kind: Waits, Jobs: ids, Error: c.waiting.RequireImmediate, Summary: "Jobs fit together in another order only",
+			Detail: fmt.Sprintf("Job %s fits at the same time as %s, but not when it is placed last: it may have to wait until others finish. "+
+				"With all members of the others placed that find room, this is left for %[1]s: %[3]s To have it placed before the others, name it in their after.",
+				id, join(ids[1:]), c.verdict),
+			key: "last " + id + " " + join(ids[1:]),
+		})
+	}
+	return findings
 }
 
 // below names those that run with a lower priority: kube-scheduler may evict them for a pod without GPUs.

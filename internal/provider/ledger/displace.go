@@ -193,7 +193,7 @@ func displacesInTurn(by, other *job) Finding {
 		Jobs:    []string{other.Gang.ID, by.Gang.ID},
 		key:     "displaced in turn " + other.Gang.ID,
 		Summary: "A job may be placed where another is planned",
-		Detail: fmt.Sprintf(why+", and nothing says that it is placed after %s: it may take the place of that one, which then gets another than the plan shows. "+
+		Detail: fmt.Sprintf(why+", and nothing says that it is placed after %s: it may take the place of that one, which then gets another than the plan shows, or waits. "+
 			advice+" %s in the after of %s, as in after = [gpuplan_training_job.first.placed].",
 			by.Gang.ID, other.Gang.ID, other.Gang.ID, by.Gang.ID),
 	}

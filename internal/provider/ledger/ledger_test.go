@@ -54,15 +54,15 @@ func inLeaf(j ledger.Job, leaf string) ledger.Job {
 	return j
 }
 
-// orders calls f with every order of the jobs.
-func orders(jobs []ledger.Job, f func([]ledger.Job)) {
-	if len(jobs) <= 1 {
-		f(jobs)
+// orders calls f with every order of a list.
+func orders[T any](list []T, f func([]T)) {
+	if len(list) <= 1 {
+		f(list)
 		return
 	}
-	for i := range jobs {
-		rest := slices.Delete(slices.Clone(jobs), i, i+1)
-		orders(rest, func(tail []ledger.Job) { f(append([]ledger.Job{jobs[i]}, tail...)) })
+	for i := range list {
+		rest := slices.Delete(slices.Clone(list), i, i+1)
+		orders(rest, func(tail []T) { f(append([]T{list[i]}, tail...)) })
 	}
 }
 
@@ -335,8 +335,9 @@ func TestMembersWithoutAPlannedPlace(t *testing.T) {
 	}
 	for _, order := range [][]string{{"e", "b"}, {"b", "e"}} {
 		found := visits(order...)
-		assert.Equal(t, []string{"warning SameGPUs default/b default/e"}, describe(found), order)
-		assert.Contains(t, found[0].Detail, "Job default/e has members without a planned place, which start where there is room, and nothing says that it is placed after default/b")
+		assert.Equal(t, []string{"warning SameGPUs default/b default/e", "warning Waits default/b default/e"}, describe(found), order)
+		assert.Contains(t, found[0].Detail, "Job default/b fits at the same time as default/e, but not when it is placed last: it may have to wait")
+		assert.Contains(t, found[1].Detail, "Job default/e has members without a planned place, which start where there is room, and nothing says that it is placed after default/b")
 	}
 	assert.Empty(t, visits("b", "e after b"), "they have an order")
 }

@@ -192,17 +192,6 @@ func force(j ledger.Job) visit {
 	return func(l *ledger.Ledger) []ledger.Finding { return append(keep(j.Gang.ID)(l), plan(j)(l)...) }
 }
 
-func visits(list []visit, f func([]visit)) {
-	if len(list) <= 1 {
-		f(list)
-		return
-	}
-	for i := range list {
-		rest := slices.Delete(slices.Clone(list), i, i+1)
-		visits(rest, func(tail []visit) { f(append([]visit{list[i]}, tail...)) })
-	}
-}
-
 // claims makes a job of the gpuplan scheduler with a priority.
 func claims(j ledger.Job, priority int32) ledger.Job {
 	j.MayPreempt, j.Gang.Priority = true, priority
@@ -689,7 +678,7 @@ func TestLiveInEveryOrder(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			visits(test.visits, func(order []visit) {
+			orders(test.visits, func(order []visit) {
 				found := look(test.cluster, order)
 				decided := slices.DeleteFunc(describe(anyPlace(found)), func(text string) bool { return slices.Contains(test.open, text) })
 				assert.ElementsMatch(t, test.want, decided)
@@ -773,7 +762,7 @@ func TestPartOfAConfiguration(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			visits(test.visits, func(order []visit) {
+			orders(test.visits, func(order []visit) {
 				l := ledger.New()
 				l.ExpectPart()
 				l.Observe(test.cluster.live)
@@ -858,7 +847,7 @@ func TestReservedCapacity(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			visits(test.visits, func(order []visit) {
+			orders(test.visits, func(order []visit) {
 				assert.Equal(t, test.want, describe(look(test.cluster, order)))
 			})
 		})
@@ -916,7 +905,7 @@ func TestLaunchersOnTheCluster(t *testing.T) {
 		"more than there is when it is gone": {own, []visit{replace("default/a", launching(job(nodes, "a", 1), 81))}, []string{"error LateMisfit default/a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			visits(test.visits, func(order []visit) {
+			orders(test.visits, func(order []visit) {
 				found := look(test.cluster, order)
 				assert.Equal(t, test.want, describe(found))
 			})
@@ -1005,10 +994,10 @@ func TestCapacityThatIsOlderThanTheCluster(t *testing.T) {
 	b := func(nodes []placement.Node) visit { return plan(claims(job(nodes, "b", 4), 0)) }
 	for name, nodes := range map[string][]placement.Node{"planned nodes": planned, "nodes that exist": named} {
 		t.Run(name, func(t *testing.T) {
-			visits([]visit{b(nodes), keep("default/a")}, func(order []visit) {
+			orders([]visit{b(nodes), keep("default/a")}, func(order []visit) {
 				assert.Equal(t, elsewhere, describe(look(live, order)))
 			})
-			visits([]visit{b(nodes), leave("default/a")}, func(order []visit) {
+			orders([]visit{b(nodes), leave("default/a")}, func(order []visit) {
 				assert.NotContains(t, describe(look(live, order)), elsewhere[0], "the place is left")
 			})
 			assert.Empty(t, look(live, []visit{plan(checked(claims(job(nodes, "b", 4), 0), ledger.Ignore)), keep("default/a")}))

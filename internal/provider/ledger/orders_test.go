@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
 
@@ -141,7 +143,7 @@ func TestGeneratedVisitsInEveryOrder(t *testing.T) {
 			list, told = append(list, plan(j)), append(told, fmt.Sprintf("%s: %d on %v, minimum %d, %q", j.Gang.ID, len(j.Gang.Roles[0].Members), j.Pools, j.Gang.Minimum, j.Gang.Leaf))
 		}
 		var passes, fails []string
-		visits(list, func(order []visit) {
+		orders(list, func(order []visit) {
 			var errors []string
 			for _, f := range look(c, order) {
 				if f.Error {
@@ -156,4 +158,104 @@ func TestGeneratedVisitsInEveryOrder(t *testing.T) {
 		})
 		assert.False(t, passes != nil && fails != nil, "seed %d: %q: %q", seed, told, fails)
 	}
+}
+
+// A job that has to wait in some order in which the jobs can come to the scheduler is one of which the plan says so, and
+// the plan says it of no other.
+func TestGeneratedJobsThatStartInEveryOrder(t *testing.T) {
+	nodes := machines(t, "v100", 3)
+	crowded := 0
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(23, seed))
+		stay := func(p *placement.Pod) { p.Preemptible = false }
+		left := cluster{nodes: nodes}.runs("default/x", r.IntN(10), stay)
+		c := left.runs("default/a", r.IntN(7), stay) // the old one of the first job
+		c.own = []string{"default/a"}
+		l := ledger.New()
+		l.Observe(c.live)
+		l.ReplaceJob("default/a", "default/a")
+		var found []ledger.Finding
+		var told []string
+		var gangs []placement.Gang
+		after := map[string]string{}
+		for i := range 2 + r.IntN(3) {
+			j := job(nodes, string(rune('a'+i)), 1+r.IntN(6))
+			j.Gang.Roles[0].Request.GPUs = 1 + r.IntN(4)
+			if r.IntN(3) == 0 {
+				j = elastic(j, 1+r.IntN(len(j.Gang.Roles[0].Members)))
+			}
+			if i > 0 && r.IntN(5) == 0 {
+				j.After = []string{gangs[r.IntN(i)].ID}
+				after[j.Gang.ID] = j.After[0]
+			}
+			for _, p := range c.pods {
+				if p.Job != "default/a" || i > 0 && j.After == nil {
+					j.Occupants = append(j.Occupants, p.Pod)
+				}
+			}
+			j.MayPreempt, j.AllowPreemption = true, r.IntN(4) == 0
+			result, more := l.PlanJob(j)
+			found = append(found, more...)
+			g := j.Gang
+			if l.Promised(g.ID) {
+				g.Planned = spots(result.Placement)
+			}
+			gangs = append(gangs, g)
+			told = append(told, fmt.Sprintf("%s: %d × %d GPUs, minimum %d, after %v, planned %v", g.ID, len(g.Roles[0].Members), g.Roles[0].Request.GPUs, g.Minimum, j.After, g.Planned))
+		}
+		said := map[string]bool{}
+		for _, f := range found {
+			for _, id := range f.Jobs {
+				said[id] = said[id] || f.Kind == ledger.Waits && !strings.Contains(f.Summary, "another order") || f.Kind == ledger.Misfit
+			}
+			said[f.Jobs[0]] = said[f.Jobs[0]] || f.Kind == ledger.Waits
+		}
+		waits := waitInSomeOrder(left, gangs, after)
+		if len(waits) > 0 {
+			crowded++
+		}
+		for _, g := range gangs {
+			require.False(t, waits[g.ID] && !said[g.ID], "seed %d: %s waits without a word:\n%s\nof\n%s\nbeside %d", seed, g.ID, describe(found), strings.Join(told, "\n"), len(left.pods))
+		}
+		for _, f := range found {
+			if f.Kind == ledger.Waits {
+				require.NotEmpty(t, waits, "seed %d: nobody waits, but %v:\n%s", seed, f, strings.Join(told, "\n"))
+			}
+		}
+	}
+	assert.Greater(t, crowded, 100)
+}
+
+// waitInSomeOrder are the gangs that find no place when they start in some order on a cluster, each after the one that it names,
+// and with all the members that find room at once.
+func waitInSomeOrder(c cluster, gangs []placement.Gang, after map[string]string) map[string]bool {
+	waits := map[string]bool{}
+	orders(gangs, func(order []placement.Gang) {
+		view, started := c.live().View, map[string]bool{}
+		for _, g := range order {
+			if first, named := after[g.ID]; named && !started[first] {
+				return
+			}
+			started[g.ID] = true
+			placed := planner.Plan(view, g).Placement
+			if placed == nil {
+				waits[g.ID] = true
+				continue
+			}
+			view.Apply(g, *placed)
+			g.Running, g.Planned = placed.Assignments, nil
+			if more := planner.Place(view, g); more != nil {
+				view.Apply(g, *more)
+			}
+		}
+	})
+	return waits
+}
+
+// spots are the places of a gang's members on nodes whose GPUs have their positions as indexes.
+func spots(placed *placement.Placement) (all []placement.Planned) {
+	for _, a := range placed.Assignments {
+		all = append(all, placement.Planned{Member: a.Member, Node: a.Node, GPUs: a.Own.GPUs()})
+	}
+	return all
 }

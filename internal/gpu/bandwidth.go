@@ -58,8 +58,10 @@ const (
 	stagingOverhead = 2
 
 	defaultPCIeGeneration = 3
-	maxPCIeGeneration     = 7
 )
+
+// MaxPCIeGeneration is the newest generation of PCI Express that there is.
+const MaxPCIeGeneration = 7
 
 // socketGBps is the interconnect between sockets on platforms of a PCIe
 // generation: 5 measured on generation 3 in NVIDIA/nccl#179 (BDW_QPI_BW in NCCL's

@@ -30,7 +30,7 @@ func TestPublishedBandwidth(t *testing.T) {
 }
 
 func TestShorterPathsAreNeverSlower(t *testing.T) {
-	for generation := range maxPCIeGeneration + 1 {
+	for generation := range MaxPCIeGeneration + 1 {
 		staged, across := stagedGBps(true, generation), stagedGBps(false, generation)
 		assert.GreaterOrEqual(t, staged, across)
 		assert.GreaterOrEqual(t, pcieGBps(NODE, generation), staged)

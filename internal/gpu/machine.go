@@ -100,8 +100,8 @@ func (m Machine) Validate() error {
 			fail("GPU %d: memory of %d MiB is negative", c.Index, c.MemoryMiB)
 		}
 	}
-	if m.PCIeGeneration < 0 || m.PCIeGeneration > maxPCIeGeneration {
-		fail("PCIe generation %d: want 1 to %d, or 0 for unknown", m.PCIeGeneration, maxPCIeGeneration)
+	if m.PCIeGeneration < 0 || m.PCIeGeneration > MaxPCIeGeneration {
+		fail("PCIe generation %d: want 1 to %d, or 0 for unknown", m.PCIeGeneration, MaxPCIeGeneration)
 	}
 	if m.NVLinkGBps < 0 || math.IsNaN(m.NVLinkGBps) || math.IsInf(m.NVLinkGBps, 0) {
 		fail("bandwidth of one NVLink of %v GB/s: want a finite number, 0 or more", m.NVLinkGBps)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
 
@@ -239,10 +240,14 @@ func (s *source) fabric(device nvml.Device, _ *history, c *gpuFacts) *hardware.S
 	return nil
 }
 
+// maxPCIeWidth is the most lanes that PCI Express has.
+const maxPCIeWidth = 32
+
 // pcie reads the GPU's PCI Express connection. An idle GPU saves power by a slower
-// one, so that only its width is judged then.
+// one, so that only its width is judged then. What cannot be, as the ones that every register of a GPU reads that
+// has fallen off the bus, is told and counts as unknown.
 func (s *source) pcie(device nvml.Device, past *history, c *gpuFacts) *hardware.Signal {
-	c.detail.BestPCIe = hardware.PCIe{
+	best := hardware.PCIe{
 		Generation: s.count("nvmlDeviceGetMaxPcieLinkGeneration", device.GetMaxPcieLinkGeneration),
 		Width:      s.count("nvmlDeviceGetMaxPcieLinkWidth", device.GetMaxPcieLinkWidth),
 	}
@@ -250,9 +255,14 @@ func (s *source) pcie(device nvml.Device, past *history, c *gpuFacts) *hardware.
 		Generation: s.count("nvmlDeviceGetCurrPcieLinkGeneration", device.GetCurrPcieLinkGeneration),
 		Width:      s.count("nvmlDeviceGetCurrPcieLinkWidth", device.GetCurrPcieLinkWidth),
 	}
+	for _, connection := range []hardware.PCIe{best, now} {
+		if connection.Generation > gpu.MaxPCIeGeneration || connection.Width > maxPCIeWidth {
+			return &hardware.Signal{Kind: hardware.PCIeDegraded, Detail: fmt.Sprintf(
+				"the driver tells a PCI Express connection that cannot be: gen%d x%d of gen%d x%d", now.Generation, now.Width, best.Generation, best.Width)}
+		}
+	}
 	past.generation = max(past.generation, now.Generation)
-	c.detail.PCIe = hardware.PCIe{Generation: past.generation, Width: now.Width}
-	best := c.detail.BestPCIe
+	c.detail.PCIe, c.detail.BestPCIe = hardware.PCIe{Generation: past.generation, Width: now.Width}, best
 	switch {
 	case now.Width > 0 && now.Width < best.Width:
 		return &hardware.Signal{Kind: hardware.PCIeDegraded, Detail: fmt.Sprintf("PCI Express is x%d of x%d wide", now.Width, best.Width)}

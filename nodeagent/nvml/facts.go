@@ -23,10 +23,9 @@ type facts struct {
 type gpuFacts struct {
 	gpu gpu.GPU
 	// lost means that the GPU does not answer, so that no path leads to it.
-	lost    bool
-	model   string
-	pcieGen int
-	detail  hardware.GPU
+	lost   bool
+	model  string
+	detail hardware.GPU
 	// nvlinks are the GPU's active NVLinks.
 	nvlinks []nvlinkFacts
 }
@@ -50,7 +49,7 @@ func (f facts) machine() gpu.Machine {
 		if m.Model == "" {
 			m.Model = c.model
 		}
-		m.PCIeGeneration = max(m.PCIeGeneration, c.pcieGen)
+		m.PCIeGeneration = max(m.PCIeGeneration, c.detail.BestPCIe.Generation)
 		for _, l := range c.nvlinks {
 			m.NVLinkGBps = max(m.NVLinkGBps, gpu.NVLinkGBps(l.generation))
 			m.NVSwitch = m.NVSwitch || l.toSwitch

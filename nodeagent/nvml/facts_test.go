@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
 )
 
 func described(t *testing.T, name string) gpu.Machine {
@@ -25,7 +26,7 @@ func factsOf(m gpu.Machine, generation int) facts {
 	f := facts{p2p: m.P2P}
 	for i, c := range m.GPUs {
 		c.PCIBusID = fmt.Sprintf("0000:%02X:00.0", i+1)
-		entry := gpuFacts{gpu: c, model: m.Model, pcieGen: m.PCIeGeneration}
+		entry := gpuFacts{gpu: c, model: m.Model, detail: hardware.GPU{BestPCIe: hardware.PCIe{Generation: m.PCIeGeneration}}}
 		classes := make([]gpu.Class, len(m.GPUs))
 		for j, link := range m.Links[i] {
 			classes[j] = link.Class

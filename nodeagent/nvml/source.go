@@ -214,7 +214,6 @@ func (s *source) readGPU(index int, into *gpuFacts) (nvml.Device, error) {
 	if name, ret := device.GetName(); ret == nvml.SUCCESS {
 		into.model = clean(name)
 	}
-	into.pcieGen = s.count("nvmlDeviceGetMaxPcieLinkGeneration", device.GetMaxPcieLinkGeneration)
 	into.nvlinks = s.readNVLinks(device)
 	return device, nil
 }

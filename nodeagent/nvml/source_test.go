@@ -268,6 +268,9 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		"four lanes of sixteen":                     {map[string]string{"pcie": "6 4"}, hardware.PCIeDegraded, 0, "PCI Express is x4 of x16 wide"},
 		"an idle GPU saves power":                   {map[string]string{"slow": "6 1"}, "", 0, ""},
 		"a slow connection under load":              {map[string]string{"slow": "6 1", "busy": "6 90"}, hardware.PCIeDegraded, 0, "PCI Express runs at generation 1 of 3 under load"},
+		"a best generation that cannot be":          {map[string]string{"best": "6 15"}, hardware.PCIeDegraded, 0, "the driver tells a PCI Express connection that cannot be: gen3 x16 of gen15 x16"},
+		"a generation that cannot be":               {map[string]string{"slow": "6 15"}, hardware.PCIeDegraded, 0, "the driver tells a PCI Express connection that cannot be: gen15 x16 of gen3 x16"},
+		"a width that cannot be":                    {map[string]string{"pcie": "6 63"}, hardware.PCIeDegraded, 0, "the driver tells a PCI Express connection that cannot be: gen3 x63 of gen3 x16"},
 		"a GPU that slows down by heat":             {map[string]string{"hot": "6 97"}, hardware.Overheated, 0, "the GPU is at 90 °C or more and slows down"},
 		"a GPU that is only warm":                   {map[string]string{"hot": "6 80"}, "", 0, ""},
 	} {

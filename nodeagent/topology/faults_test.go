@@ -58,7 +58,7 @@ var injected = []injection{
 	{hardware.Signal{Kind: hardware.FabricNotReady}, 0, "fabric state is not Completed"},
 	{hardware.Signal{Kind: hardware.FabricUnhealthy}, 0, "fabric health: bad route, or set up wrong"},
 	{hardware.Signal{Kind: hardware.FabricDegraded}, 0, "fabric health: less bandwidth"},
-	{hardware.Signal{Kind: hardware.PCIeDegraded}, 0, "PCI Express narrower, or slower under load"},
+	{hardware.Signal{Kind: hardware.PCIeDegraded}, 0, "PCI Express narrower, slower under load, or as it cannot be"},
 	{hardware.Signal{Kind: hardware.Overheated}, 0, "hotter than the slowdown threshold"},
 }
 

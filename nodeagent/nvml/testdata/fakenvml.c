@@ -13,6 +13,7 @@
 //   gone      "3"     GPU 3 is not listed, and those behind it are numbered anew
 //   pcie      "2 4"   GPU 2 has 4 PCI Express lanes
 //   slow      "2 1"   GPU 2 runs at PCI Express generation 1
+//   best      "2 15"  GPU 2 could run at PCI Express generation 15
 //   busy      "2 90"  GPU 2 is used at 90 %
 //   hot       "2 97"  GPU 2 is at 97 degrees
 //   memory    "2 512" GPU 2 uses 512 MiB
@@ -199,8 +200,7 @@ int nvmlDeviceGetMemoryInfo(device_t d, unsigned long long *memory)
 }
 int nvmlDeviceGetMaxPcieLinkGeneration(device_t d, unsigned *generation)
 {
-	(void)d;
-	*generation = 3;
+	*generation = value("best", INDEX(d), 3);
 	return SUCCESS;
 }
 int nvmlDeviceGetCpuAffinity(device_t d, unsigned words, unsigned long *mask)

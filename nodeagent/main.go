@@ -130,6 +130,9 @@ func parse(args []string, output io.Writer) (settings, error) {
 	return s, nil
 }
 
+// bootIDFile is where Linux has the identity of the machine's boot.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
 // run publishes until ctx ends.
 func run(ctx context.Context, args []string, output io.Writer) error {
 	s, err := parse(args, output)
@@ -163,6 +166,13 @@ func run(ctx context.Context, args []string, output io.Writer) error {
 		Events:  broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: contract.NodeAgentName}),
 		Metrics: metrics.New(), Alive: new(watchdog.Alive), Log: log, Now: time.Now, Interval: s.interval,
 		Instance: string(uuid.NewUUID()), Version: version, Started: time.Now(),
+	}
+	if s.hardwareDir == "" {
+		boot, err := os.ReadFile(bootIDFile)
+		if err != nil {
+			log.Warn("the boot of the machine is not known", "error", err)
+		}
+		agent.Boot = strings.TrimSpace(string(boot))
 	}
 	for address, serve := range map[string]func(context.Context, string) error{
 		s.metricsAddress: agent.Metrics.Serve, s.healthAddress: agent.Alive.Serve,
@@ -212,17 +222,10 @@ func newPlugins(agent *topology.Agent, s settings, enforcer *mps.Enforcer) *devi
 		Client: agent.Client, Nodes: agent.Nodes, Node: s.nodeName, Instance: agent.Instance, Events: agent.Events, Log: agent.Log.With("node", s.nodeName),
 		PluginDir: s.pluginDir, PodResources: s.podResources,
 		CDI: cdi.Dir(s.cdiDir), VendorCDI: filepath.SplitList(s.vendorCDI), Root: s.hostRoot, NRI: s.nriSocket,
-		Simulated: s.hardwareDir != "", Beat: func() { agent.Alive.Beat(s.nodeName + "'s device plugins") },
+		Simulated: s.hardwareDir != "", Boot: agent.Boot, Beat: func() { agent.Alive.Beat(s.nodeName + "'s device plugins") },
 	}
 	if enforcer != nil {
 		plugins.Enforcer = enforcer
-	}
-	if !plugins.Simulated {
-		boot, err := os.ReadFile(hardware.BootIDFile)
-		if err != nil {
-			plugins.Log.Warn("the boot of the machine is not known", "error", err)
-		}
-		plugins.Boot = strings.TrimSpace(string(boot))
 	}
 	return plugins
 }

@@ -122,7 +122,7 @@ func (b *bench) of(i int) machine {
 		g.UUID = fmt.Sprintf("GPU-%05d-%d", i, j)
 		m.GPUs[j] = g
 	}
-	return machine{hardware.Reading{Machine: m, GPUs: make([]hardware.GPU, len(m.GPUs)), DriverVersion: "580.159.04", BootID: nodeName(i)}}
+	return machine{hardware.Reading{Machine: m, GPUs: make([]hardware.GPU, len(m.GPUs)), DriverVersion: "580.159.04"}}
 }
 
 // agents are those of all nodes.
@@ -154,7 +154,7 @@ func (b *bench) startAgents(ctx context.Context, all *agents) error {
 		agent := &topology.Agent{
 			Client: client, Nodes: nodes, Events: &record.FakeRecorder{}, Metrics: metrics.New(), Alive: new(watchdog.Alive),
 			Log: slog.New(slog.DiscardHandler), Now: time.Now, Interval: agentInterval, QuietTime: health.RealQuietTime,
-			FeatureLabels: true, Instance: name, Version: "bench", Started: time.Now(),
+			FeatureLabels: true, Instance: name, Version: "bench", Boot: name, Started: time.Now(),
 		}
 		all.running.Go(func() { agent.Serve(ctx, name, b.of(i)) })
 		for ; len(all.nodes)-first >= atOnce || len(all.nodes) == b.nodes && first < b.nodes; first++ {

@@ -47,7 +47,7 @@ type GPUNodeStatus struct {
 	LockableKiB int64 `json:"lockableKiB,omitempty"`
 	// Sharing says whether programs are kept within their parts of GPUs; nil from an agent that does not give out parts.
 	Sharing *GPUSharing `json:"sharing,omitempty"`
-	// BootID is another one after each boot of the machine, "" when unknown.
+	// BootID is the boot of the machine in which the GPUs were read, "" when unknown.
 	BootID string `json:"bootID,omitempty"`
 	// Agent is who publishes.
 	Agent *AgentInfo `json:"agent,omitempty"`
@@ -68,6 +68,8 @@ type AgentInfo struct {
 	// Instance is another one for each process.
 	Instance string `json:"instance"`
 	Version  string `json:"version,omitempty"`
+	// BootID is the boot of the machine in which the process runs, "" when unknown.
+	BootID string `json:"bootID,omitempty"`
 	// Started is when the process started: of two, the later one publishes.
 	Started metav1.Time `json:"started"`
 	// Heartbeat is when the status was written last, at least every [HeartbeatInterval].

@@ -22,9 +22,6 @@ type Source interface {
 	Changed() <-chan struct{}
 }
 
-// BootIDFile is where Linux has the identity of the machine's boot.
-const BootIDFile = "/proc/sys/kernel/random/boot_id"
-
 // Reading is one look at a machine.
 type Reading struct {
 	// Machine is the hardware. A GPU's Unhealthy is what a description file says of
@@ -38,8 +35,6 @@ type Reading struct {
 	CUDAVersion CUDAVersion
 	// MachineType is what the machine's maker calls it, "" when unknown.
 	MachineType string
-	// BootID is another one after each boot of the machine, "" when unknown.
-	BootID string
 	// PCI are the PCI addresses of the machine's GPUs, whether or not the driver lists
 	// them, in the form of [gpu.GPU.PCIBusID].
 	PCI []string

@@ -26,9 +26,7 @@ type source struct {
 	lib *library
 	log *slog.Logger
 	// sysfs is the root of sysfs, from which the network devices are read.
-	sysfs string
-	// bootID is the file with the identity of the machine's boot.
-	bootID  string
+	sysfs   string
 	changed chan struct{}
 
 	// mu is held while GPUs are read, however long that takes.
@@ -66,7 +64,7 @@ func start(ctx context.Context, log *slog.Logger, lib *library) *source {
 
 func newSource(log *slog.Logger, lib *library) *source {
 	return &source{
-		lib: lib, log: log, sysfs: "/sys", bootID: hardware.BootIDFile, changed: make(chan struct{}, 1),
+		lib: lib, log: log, sysfs: "/sys", changed: make(chan struct{}, 1),
 		history: map[string]*history{},
 	}
 }
@@ -119,7 +117,6 @@ func (s *source) readSystem(reading *hardware.Reading) {
 			reading.GPUs[i].PCIClass = pci.Class(s.sysfs, device.PCIBusID)
 		}
 	}
-	reading.BootID = line(s.bootID)
 	reading.MachineType = line(filepath.Join(s.sysfs, "class", "dmi", "id", "product_name"))
 }
 

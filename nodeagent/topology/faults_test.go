@@ -145,7 +145,8 @@ func (a *agent) recovery() string {
 	a.after(24 * time.Hour)
 	require.Equal(a.t, "Unhealthy", state())
 	a = a.w.start(a.t, wired(a.t, "dgx1-v100"))
-	a.source.change(func(r *hardware.Reading) { r.GPUs, r.BootID = make([]hardware.GPU, 8), "another" })
+	a.source.change(func(r *hardware.Reading) { r.GPUs = make([]hardware.GPU, 8) })
+	a.Boot = "another"
 	a.round()
 	a.after(health.RealQuietTime)
 	require.Equal(a.t, "Healthy", state())

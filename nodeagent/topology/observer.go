@@ -35,8 +35,6 @@ type observer struct {
 	// readErr says why the hardware cannot be read now, and err why it cannot be read or
 	// used; both are nil while it can.
 	readErr, err error
-	// boot is the boot during which the GPUs were seen last.
-	boot string
 	// logged are the verdicts by GPU, as they were logged last.
 	logged map[string]health.Verdict
 }
@@ -101,11 +99,6 @@ func (o *observer) use(now time.Time, whole hardware.Reading) error {
 	if err := whole.Machine.Validate(); err != nil {
 		return fmt.Errorf("what the driver says cannot be used: %w", err)
 	}
-	if o.boot != "" && whole.BootID != "" && o.boot != whole.BootID {
-		o.log.Info("the machine was rebooted since an earlier agent ran")
-		o.tracker.Rebooted(now)
-	}
-	o.boot = whole.BootID
 	o.whole = whole
 	o.tracker.Note(now, whole.Signals)
 	for i, detail := range whole.GPUs {
@@ -135,8 +128,8 @@ func (o *observer) logChanges() {
 	}
 }
 
-// restore takes over what an earlier run has published, and judges again.
-func (o *observer) restore(status contract.GPUNodeStatus) {
+// restore takes over what an earlier run has published, and judges again; boot is the one of the machine now, "" when unknown.
+func (o *observer) restore(status contract.GPUNodeStatus, boot string) {
 	now := o.now()
 	var entries []roster.Entry
 	for _, info := range status.GPUs {
@@ -155,11 +148,15 @@ func (o *observer) restore(status contract.GPUNodeStatus) {
 		o.tracker.Restore(now, hardware.ID(device), was)
 	}
 	o.roster.Restore(entries)
-	if status.BootID != "" {
-		o.boot = status.BootID
+	if another(status.BootID, boot) {
+		o.log.Info("the machine was rebooted since an earlier agent ran")
+		o.tracker.Rebooted(now)
 	}
 	o.judge()
 }
+
+// another tells whether two boots that are known are not the same.
+func another(boot, than string) bool { return boot != "" && than != "" && boot != than }
 
 // forget starts again with what the source says.
 func (o *observer) forget() {

@@ -76,7 +76,7 @@ func (p *publisher) publish(ctx context.Context) (later time.Duration, err error
 		return 0, err
 	}
 	p.remember(live)
-	if p.another(live.Status.Agent) {
+	if p.yield(live.Status.Agent) {
 		return 0, nil
 	}
 	status := p.status(live.Status)
@@ -153,7 +153,7 @@ func (p *publisher) remember(live contract.GPUNode) {
 	switch {
 	case !p.restored:
 		p.restored = true
-		p.restore(live.Status)
+		p.restore(live.Status, p.Boot)
 	case p.published && live.UID == "":
 		p.log.Info("the GPUNode was deleted: starting again with what the driver says")
 		p.forget()
@@ -161,10 +161,11 @@ func (p *publisher) remember(live contract.GPUNode) {
 	p.published = live.UID != ""
 }
 
-// another tells whether another agent publishes the node: of two that run, the one that
-// started later, so that a new one takes over at once and neither writes over the other.
-func (p *publisher) another(agent *contract.AgentInfo) bool {
-	yields := agent != nil && agent.Instance != p.Instance && agent.Beats(p.Now(), contract.HeartbeatLimit) &&
+// yield tells whether another agent publishes the node: of two that run, the one that
+// started later, so that a new one takes over at once and neither writes over the other. One of another boot of the
+// machine does not run, whatever its clock said.
+func (p *publisher) yield(agent *contract.AgentInfo) bool {
+	yields := agent != nil && agent.Instance != p.Instance && !another(agent.BootID, p.Boot) && agent.Beats(p.Now(), contract.HeartbeatLimit) &&
 		(p.started.Before(&agent.Started) || p.started.Equal(&agent.Started) && p.Instance < agent.Instance)
 	if yields != p.yields {
 		if p.yields = yields; yields {
@@ -182,6 +183,7 @@ func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
 	status := live
 	if p.verdicts != nil {
 		status = statusOf(p.whole, p.verdicts, p.roster.NVLinks)
+		status.BootID = p.Boot
 		if p.Enforcement != nil {
 			sharing := p.Enforcement(p.whole)
 			status.Sharing = &sharing
@@ -189,7 +191,7 @@ func (p *publisher) status(live contract.GPUNodeStatus) contract.GPUNodeStatus {
 	}
 	ready := condition.Next(meta.FindStatusCondition(live.Conditions, contract.ConditionReady), readyCondition(status, p.err, p.Now()))
 	status.Conditions = []metav1.Condition{ready} // and nobody else's
-	status.Agent = &contract.AgentInfo{Instance: p.Instance, Version: p.Version, Started: p.started}
+	status.Agent = &contract.AgentInfo{Instance: p.Instance, Version: p.Version, BootID: p.Boot, Started: p.started}
 	return status
 }
 

@@ -233,7 +233,7 @@ func TestOnlyAResetHealsWhatNeedsOne(t *testing.T) {
 	assert.Equal(t, contract.Unhealthy, healthOf(), "nor is a restart of the agent")
 
 	a = w.start(t, wired(t, "dgx1-v100"))
-	a.source.change(func(r *hardware.Reading) { r.BootID = "boot-2" })
+	a.Boot = "boot-2"
 	a.round()
 	assert.Equal(t, contract.Unhealthy, healthOf(), "it has to show itself first")
 	a.after(5 * time.Minute)
@@ -468,6 +468,56 @@ func TestAClockThatWasAhead(t *testing.T) {
 			assert.Equal(t, restarted, status.GPUs[5].Health == contract.Unhealthy)
 		})
 	}
+}
+
+// The machine was rebooted, and its clock set back a little: whoever published before the boot runs no more, also where the
+// driver is not there yet.
+func TestAnAgentOfAnotherBootIsGone(t *testing.T) {
+	for name, test := range map[string]struct {
+		boot       string
+		unreadable error
+		yields     bool
+	}{
+		"another boot":                            {"boot-2", nil, false},
+		"another boot, and no driver":             {"boot-2", errGone, false},
+		"the same boot":                           {"boot-1", nil, true},
+		"a boot of which the agent knows nothing": {"", nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			before := w.start(t, wired(t, "dgx1-v100"))
+			before.round()
+			w.now = w.now.Add(-30 * time.Second)
+			a := w.start(t, wired(t, "dgx1-v100"))
+			a.Boot = test.boot
+			a.source.fail(test.unreadable)
+			a.round()
+			instance := w.gpuNode(t).Status.Agent.Instance
+			assert.Equal(t, test.yields, instance == before.Instance)
+		})
+	}
+}
+
+// Of two agents that cannot read the GPUs since the machine was rebooted the later one publishes, too.
+func TestTwoAgentsWithoutADriverDoNotFlip(t *testing.T) {
+	w := newWorld(t)
+	w.start(t, wired(t, "dgx1-v100")).round()
+	old, young := w.start(t, wired(t, "dgx1-v100")), w.start(t, wired(t, "dgx1-v100"))
+	for _, a := range []*agent{old, young} {
+		a.Boot = "boot-2"
+		a.source.fail(errGone)
+		a.round()
+	}
+	old.seen("the other's word", func() bool {
+		live, err := old.live()
+		return err == nil && live.Status.Agent.Instance == young.Instance
+	})
+	writes := w.Writes()
+	for range 5 {
+		old.round()
+		young.round()
+	}
+	assert.Equal(t, writes, w.Writes())
 }
 
 // A GPU that changes with every look does not flood the API server.

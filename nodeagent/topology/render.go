@@ -32,7 +32,7 @@ const (
 // NVLinks that a GPU had.
 func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks func(uuid string) int) contract.GPUNodeStatus {
 	status := contract.StatusOf(reading.Machine)
-	status.DriverVersion, status.BootID = reading.DriverVersion, reading.BootID
+	status.DriverVersion = reading.DriverVersion
 	for i, nic := range status.NICs {
 		port := reading.Ports[nic.Name]
 		status.NICs[i].Port, status.NICs[i].GID, status.NICs[i].MTUBytes, status.NICs[i].Driver = port.State, port.GID, port.MTUBytes, port.Driver

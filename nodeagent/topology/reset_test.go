@@ -24,7 +24,7 @@ func TestAnErrorOfThisBootIsNotCuredByIt(t *testing.T) {
 			w := newWorld(t)
 			w.start(t, wired(t, "dgx1-v100")).round()
 			a := w.start(t, wired(t, "dgx1-v100"))
-			a.source.change(func(r *hardware.Reading) { r.BootID = "boot-2" })
+			a.Boot = "boot-2"
 			if !readable {
 				a.source.fail(errGone)
 			}
@@ -84,7 +84,8 @@ func TestAResetIsKeptBesideAnotherFault(t *testing.T) {
 	fabric := []hardware.Signal{{GPU: "GPU-5", Kind: hardware.FabricNotReady}}
 	rebooted := func(signals []hardware.Signal) *agent {
 		b := w.start(t, wired(t, "dgx1-v100"))
-		b.source.change(func(r *hardware.Reading) { r.BootID, r.Signals = "boot-2", signals })
+		b.Boot = "boot-2"
+		b.source.change(func(r *hardware.Reading) { r.Signals = signals })
 		b.round()
 		return b
 	}
@@ -106,7 +107,7 @@ func TestNoGPUIsUsedAgainUnseen(t *testing.T) {
 	a.after(30 * time.Minute)
 	a.after(30 * time.Minute)
 	assert.Equal(t, contract.Unhealthy, w.healthOf(t))
-	a.source.set(hardware.Reading{Machine: wired(t, "dgx1-v100"), BootID: "boot-1"})
+	a.source.set(hardware.Reading{Machine: wired(t, "dgx1-v100")})
 	a.round()
 	assert.Equal(t, contract.Unhealthy, w.healthOf(t))
 	a.after(5 * time.Minute)

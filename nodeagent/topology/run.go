@@ -37,6 +37,8 @@ type Agent struct {
 	// it is built from, "" when unknown.
 	Instance, Version string
 	Started           time.Time
+	// Boot is the boot of the machine in which the process runs, "" when unknown, and of simulated nodes.
+	Boot string
 	// Interval is how often to read when nothing has changed.
 	Interval time.Duration
 	// QuietTime is that of [health.Tracker], 0 for none.

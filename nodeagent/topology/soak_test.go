@@ -62,7 +62,6 @@ func TestSoak(t *testing.T) {
 type soak struct {
 	*agent
 	random *rand.Rand
-	boots  int
 	swaps  int
 	events int
 }
@@ -141,10 +140,9 @@ func (s *soak) event() {
 
 // reboot starts the machine again, whole; the agent goes on, and sees that the GPUs were reset.
 func (s *soak) reboot(changed func(*gpu.Machine)) {
-	s.boots++
 	m := wired(s.t, "dgx1-v100")
 	changed(&m)
-	s.source.set(hardware.Reading{Machine: m, DriverVersion: "550.1", BootID: fmt.Sprintf("boot-%d", s.boots)})
+	s.source.set(hardware.Reading{Machine: m, DriverVersion: "550.1"})
 	for _, device := range m.GPUs {
 		s.source.report(hardware.Signal{GPU: hardware.ID(device), Kind: hardware.WasReset})
 	}

@@ -92,11 +92,11 @@ func (w *world) startWith(t *testing.T, m gpu.Machine, quietTime time.Duration) 
 	nodes, err := cluster.Start(w.ctx, w.client.Dynamic, nodeName)
 	require.NoError(t, err)
 	a := &agent{t: t, w: w, source: &source{}, log: new(strings.Builder)}
-	a.source.set(hardware.Reading{Machine: m, DriverVersion: "550.1", BootID: "boot-1"})
+	a.source.set(hardware.Reading{Machine: m, DriverVersion: "550.1"})
 	shared := &Agent{
 		Client: w.client, Nodes: nodes, Events: w.events, Metrics: metrics.New(), Alive: new(watchdog.Alive),
 		Log: slog.New(slog.NewTextHandler(a.log, nil)), Now: func() time.Time { return w.now }, Interval: time.Hour, QuietTime: quietTime,
-		Instance: string(rune('a' + w.agents)), Version: "v1", Started: w.now.Add(time.Duration(w.agents) * time.Second),
+		Instance: string(rune('a' + w.agents)), Version: "v1", Boot: "boot-1", Started: w.now.Add(time.Duration(w.agents) * time.Second),
 	}
 	a.publisher = shared.publisher(nodeName, a.source)
 	return a

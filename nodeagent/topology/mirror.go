@@ -49,7 +49,7 @@ func (p *publisher) writeMirror(status contract.GPUNodeStatus, mode string, owne
 	if err != nil {
 		return func(context.Context) error { return fmt.Errorf("render the topology of node %s: %w", p.node, err) }
 	}
-	obj := p.object(configMapKind, cluster.MirrorNamespace, name, owner)
+	obj := p.object(configMapKind, cluster.MirrorNamespace, name, []metav1.OwnerReference{owner})
 	labels := obj.GetLabels()
 	labels[contract.TopologyConfigMapNodeLabel] = p.node
 	labels[contract.NodeModeLabel] = modeTopology

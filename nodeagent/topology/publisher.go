@@ -19,13 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/condition"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 )
 
 var (
+	nodeKind      = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
 	configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	gpuNodeKind   = schema.GroupVersionKind{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Kind: contract.GPUNodeKind}
 )
@@ -52,9 +55,10 @@ type publisher struct {
 	started metav1.Time
 	// said is the last status that was written, but the heartbeat.
 	said contract.GPUNodeStatus
-	// restored means that what an earlier run had published was taken over; published,
-	// that the GPUNode was there since.
-	restored, published bool
+	// restored means that what an earlier run had published was taken over; published is the UID of the Node while the
+	// GPUNode has been there since, else "".
+	restored  bool
+	published types.UID
 	// yields means that another agent publishes the node.
 	yields bool
 	mirror mirror
@@ -75,7 +79,9 @@ func (p *publisher) publish(ctx context.Context) (later time.Duration, err error
 	if err != nil {
 		return 0, err
 	}
-	p.remember(live)
+	if err := p.remember(ctx, live, node); err != nil {
+		return 0, err
+	}
 	if p.yield(live.Status.Agent) {
 		return 0, nil
 	}
@@ -100,16 +106,21 @@ func (p *publisher) publish(ctx context.Context) (later time.Duration, err error
 			return 0, err
 		}
 	}
-	p.published = true
+	p.published = node.GetUID()
 	return 0, nil
 }
 
 // due lists the writes that bring the cluster to a status.
 func (p *publisher) due(live contract.GPUNode, status contract.GPUNodeStatus, node *unstructured.Unstructured, owner metav1.OwnerReference) []func(context.Context) error {
 	var writes []func(context.Context) error
-	if live.UID == "" || !slices.Contains(live.OwnerReferences, owner) {
+	owners := []metav1.OwnerReference{owner}
+	if needsReset(status) {
+		owners = nil // a machine whose Node is made again has to find it
+	}
+	have := slices.DeleteFunc(slices.Clone(live.OwnerReferences), func(o metav1.OwnerReference) bool { return o.Kind != owner.Kind })
+	if live.UID == "" || !slices.Equal(have, owners) {
 		writes = append(writes, func(ctx context.Context) error {
-			return p.apply(ctx, cluster.GPUNode, p.object(gpuNodeKind, "", p.node, owner))
+			return p.apply(ctx, cluster.GPUNode, p.object(gpuNodeKind, "", p.node, owners))
 		})
 	}
 	if p.differs(live.Status, status) {
@@ -149,16 +160,37 @@ func (p *publisher) live() (contract.GPUNode, error) {
 
 // remember takes over what an earlier run has published. Whoever deletes the GPUNode asks
 // to start again: what was held against GPUs, and GPUs that are gone, are forgotten.
-func (p *publisher) remember(live contract.GPUNode) {
+func (p *publisher) remember(ctx context.Context, live contract.GPUNode, node *unstructured.Unstructured) error {
 	switch {
 	case !p.restored:
 		p.restored = true
 		p.restore(live.Status, p.Boot)
-	case p.published && live.UID == "":
-		p.log.Info("the GPUNode was deleted: starting again with what the driver says")
-		p.forget()
+	case live.UID == "" && p.published == node.GetUID():
+		stays, err := p.stays(ctx, node)
+		if err != nil {
+			return err
+		}
+		if stays {
+			p.log.Info("the GPUNode was deleted: starting again with what the driver says")
+			p.forget()
+		}
 	}
-	p.published = live.UID != ""
+	if p.published = ""; live.UID != "" {
+		p.published = node.GetUID()
+	}
+	return nil
+}
+
+// stays asks whether a Node is not deleted: the garbage collector deletes what belongs to it, which the agent may learn first.
+func (p *publisher) stays(ctx context.Context, node *unstructured.Unstructured) (bool, error) {
+	now, err := p.Client.Get(ctx, nodeKind, "", p.node)
+	switch {
+	case err == nil && now.GetUID() != node.GetUID() || kube.IsNotFound(err):
+		return false, fmt.Errorf("%w: %s", errNoNode, p.node) // which the watch has yet to show
+	case err != nil:
+		return false, err
+	}
+	return now.GetDeletionTimestamp() == nil, nil
 }
 
 // yield tells whether another agent publishes the node: of two that run, the one that
@@ -253,13 +285,13 @@ func (p *publisher) apply(ctx context.Context, kind cluster.Kind, obj *unstructu
 	return nil
 }
 
-// object returns an object with our labels that goes when its node goes.
-func (p *publisher) object(gvk schema.GroupVersionKind, namespace, name string, owner metav1.OwnerReference) *unstructured.Unstructured {
+// object returns an object with our labels that goes when its owners go.
+func (p *publisher) object(gvk schema.GroupVersionKind, namespace, name string, owners []metav1.OwnerReference) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{}}
 	obj.SetGroupVersionKind(gvk)
 	obj.SetNamespace(namespace)
 	obj.SetName(name)
 	obj.SetLabels(map[string]string{contract.NameLabel: contract.NodeAgentName, contract.PartOfLabel: contract.PartOfValue})
-	obj.SetOwnerReferences([]metav1.OwnerReference{owner})
+	obj.SetOwnerReferences(owners)
 	return obj
 }

@@ -65,6 +65,13 @@ func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks fu
 	return status
 }
 
+// needsReset tells whether a GPU waits for a reset or a reboot.
+func needsReset(status contract.GPUNodeStatus) bool {
+	return slices.ContainsFunc(status.GPUs, func(gpu contract.GPUInfo) bool {
+		return slices.ContainsFunc(gpu.Faults, func(f contract.GPUFault) bool { return health.ClassOf(f.Class) >= health.NeedsReset && !f.Cured })
+	})
+}
+
 // pendingMIG is the mode that a GPU will have, "" for the one that it has.
 func pendingMIG(mig hardware.MIG) string {
 	switch {

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/cluster"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/health"
 )
 
 // healthOf is the published health of GPU 5.
@@ -139,6 +141,72 @@ func TestAResetWhileNoAgentRan(t *testing.T) {
 			b.round()
 			b.after(6 * time.Minute)
 			assert.Equal(t, test.health, w.healthOf(t))
+		})
+	}
+}
+
+// replaceNode deletes the Node, the garbage collector what belongs to it, and the kubelet of the same machine makes it again.
+func (w *world) replaceNode(t *testing.T) {
+	t.Helper()
+	if len(w.gpuNode(t).OwnerReferences) > 0 {
+		w.Remove(gpuNodeKind, "", nodeName)
+	}
+	w.Remove(nodeKind, "", nodeName)
+	w.putNode("topology")
+}
+
+// Who deletes the Node of a machine that runs on has reset no GPU of it.
+func TestANodeThatIsMadeAgain(t *testing.T) {
+	for name, restarted := range map[string]bool{"the agent goes on": false, "another agent starts": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.start(t, wired(t, "dgx1-v100"))
+			a.round()
+			a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 48})
+			a.round()
+			before := a.Nodes.Get(cluster.Node, nodeName).GetUID()
+			w.replaceNode(t)
+			if restarted {
+				a = w.start(t, wired(t, "dgx1-v100"))
+			}
+			a.seen("the Node that was made again", func() bool {
+				node := a.Nodes.Get(cluster.Node, nodeName)
+				return node != nil && node.GetUID() != before
+			})
+			a.after(6 * time.Minute)
+			assert.Equal(t, contract.Unhealthy, w.healthOf(t))
+
+			a = w.start(t, wired(t, "dgx1-v100"))
+			a.Boot = "boot-2"
+			a.round()
+			a.after(6 * time.Minute)
+			assert.Equal(t, contract.Healthy, w.healthOf(t))
+			owners := w.gpuNode(t).OwnerReferences
+			if assert.Len(t, owners, 1, "it goes with its Node again") {
+				assert.Equal(t, a.Nodes.Get(cluster.Node, nodeName).GetUID(), owners[0].UID)
+			}
+		})
+	}
+}
+
+// The Node is deleted before the fault is written, and the agent learns of the end of the GPUNode, which belonged to it, first.
+func TestTheEndOfAGPUNodeWithItsNode(t *testing.T) {
+	for name, spoil := range map[string]func(w *world){
+		"the Node is gone":          func(w *world) { w.Remove(nodeKind, "", nodeName) },
+		"the Node was made again":   func(w *world) { w.Remove(nodeKind, "", nodeName); w.putNode("topology") },
+		"the Node is being deleted": func(w *world) { w.finalizeNode() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := w.start(t, wired(t, "dgx1-v100"))
+			a.round()
+			node := a.Nodes.Get(cluster.Node, nodeName)
+			a.source.report(hardware.Signal{GPU: "GPU-5", Kind: hardware.XID, Number: 48})
+			a.look(w.ctx)
+			spoil(w)
+			_ = a.remember(w.ctx, contract.GPUNode{}, node) // it may have to wait for the watch
+			a.look(w.ctx)
+			assert.Equal(t, health.Unhealthy, a.verdicts[5].State)
 		})
 	}
 }

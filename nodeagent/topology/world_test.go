@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -32,8 +32,6 @@ import (
 )
 
 const nodeName = "cn-local.10.0.1.1"
-
-var nodeKind = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
 
 // world is an API server with the CRD and one node, and agents that run on it.
 type world struct {
@@ -68,6 +66,16 @@ func (w *world) putNode(mode string) {
 	node.SetGroupVersionKind(nodeKind)
 	node.SetName(nodeName)
 	node.SetLabels(map[string]string{contract.NodeModeLabel: mode})
+	w.Put(node)
+}
+
+// finalizeNode has the Node wait for its end.
+func (w *world) finalizeNode() {
+	node := &unstructured.Unstructured{Object: map[string]any{}}
+	node.SetGroupVersionKind(nodeKind)
+	node.SetName(nodeName)
+	now := metav1.NewTime(w.now)
+	node.SetDeletionTimestamp(&now)
 	w.Put(node)
 }
 

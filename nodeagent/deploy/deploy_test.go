@@ -84,7 +84,7 @@ func TestOptionsRollThePods(t *testing.T) {
 // Every right of the agent is here; to grant one more is to write it here, too.
 func TestRights(t *testing.T) {
 	cluster := []string{
-		"/nodes: list watch",
+		"/nodes: get list watch",
 		"/nodes/status: patch",
 		"/events: create patch",
 		"gpuplan.dev/gpunodes: get list watch create patch",

@@ -138,6 +138,8 @@ type GPUInfo struct {
 	// NVLinks are the active ones, of MaxNVLinks that the GPU once had.
 	NVLinks    int `json:"nvlinks,omitempty"`
 	MaxNVLinks int `json:"maxNVLinks,omitempty"`
+	// UncorrectableErrors are the memory errors that were counted since the GPU's last reset, nil when unknown.
+	UncorrectableErrors *int64 `json:"uncorrectableErrors,omitempty"`
 	// PCIe is the GPU's connection, as in "gen4 x16", and BestPCIe what it could be.
 	PCIe     string `json:"pcie,omitempty"`
 	BestPCIe string `json:"bestPCIe,omitempty"`

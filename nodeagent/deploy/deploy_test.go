@@ -130,7 +130,7 @@ func TestCRDMatchesTheContract(t *testing.T) {
 	full := contract.GPUNodeStatus{
 		Wiring: "w", Model: "m", DriverVersion: "1", NVLinkGBps: "25", PCIeGeneration: 3, NVSwitch: true, NoP2P: true, P2P: &contract.P2PInfo{Read: []string{"X"}, Write: []string{"X"}, NVLink: []string{"X"}, Atomics: []string{"X"}},
 		Sharing: &contract.GPUSharing{Reason: "r"}, BootID: "b", Agent: &contract.AgentInfo{Version: "v", BootID: "b"}, GPUs: []contract.GPUInfo{{
-			UUID: "u", MemoryMiB: 1, CPUAffinity: "0", PCIBusID: "0", Reason: "r", Since: &metav1.Time{}, State: "s", NVLinks: 1, MaxNVLinks: 1,
+			UUID: "u", MemoryMiB: 1, CPUAffinity: "0", PCIBusID: "0", Reason: "r", Since: &metav1.Time{}, State: "s", NVLinks: 1, MaxNVLinks: 1, UncorrectableErrors: new(int64),
 			PCIe: "p", BestPCIe: "p", MIG: true, PendingMIG: "Disabled", MIGDevices: []contract.MIGDevices{{Profile: "1g.5gb", Count: 1}}, Fabric: "f", Faults: []contract.GPUFault{{Cured: true}},
 		}}, Links: []string{"X"}, PCIeLinks: []string{"X"}, NICs: []contract.NICInfo{{Name: "e0"}},
 	}

@@ -57,6 +57,8 @@ type GPU struct {
 	// PCIe is the GPU's connection as it is, and as it could be at best. The generation
 	// as it is, is the best one seen: idle GPUs save power by a slower one.
 	PCIe, BestPCIe PCIe
+	// UncorrectableErrors are the memory errors that were counted since the GPU's last reset, nil when unknown.
+	UncorrectableErrors *int64
 	// PCIClass is the class of the PCI device as sysfs has it, such as "0x030200"; "" when unknown.
 	PCIClass string
 	// MIG is whether the GPU is split into MIG devices.
@@ -122,6 +124,11 @@ type Signal struct {
 	Number uint64
 	// Detail are the words for this occasion, "" where the kind says it all.
 	Detail string
+}
+
+// MemoryErrors is the signal of uncorrectable memory errors that have come.
+func MemoryErrors(gpu string, count uint64) Signal {
+	return Signal{GPU: gpu, Kind: UncorrectableECC, Number: count, Detail: fmt.Sprintf("%d new uncorrectable memory errors", count)}
 }
 
 // ID is what tells a GPU from others, from reading to reading: indexes change when a

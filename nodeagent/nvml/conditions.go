@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -165,9 +166,9 @@ func (s *source) recoveryAction(device nvml.Device, past *history, c *gpuFacts) 
 }
 
 // eccErrors counts uncorrectable memory errors. The driver counts from the GPU's last
-// reset: errors before the first reading are history. A lower count shows a reset where the count of
+// reset: whether there are more at the first reading than an earlier agent has seen, others know. A lower count shows a reset where the count of
 // energy is lower, too: people clear that of errors.
-func (s *source) eccErrors(device nvml.Device, past *history, _ *gpuFacts) *hardware.Signal {
+func (s *source) eccErrors(device nvml.Device, past *history, c *gpuFacts) *hardware.Signal {
 	if !s.lib.has("nvmlDeviceGetTotalEccErrors") {
 		return nil
 	}
@@ -175,12 +176,14 @@ func (s *source) eccErrors(device nvml.Device, past *history, _ *gpuFacts) *hard
 	if ret != nvml.SUCCESS {
 		return nil
 	}
+	c.detail.UncorrectableErrors = new(int64(min(count, math.MaxInt64)))
 	restarted := s.restarted(device, past)
 	before, known := past.eccErrors, past.known
 	past.eccErrors, past.known = count, true
 	switch {
 	case known && count > before:
-		return &hardware.Signal{Kind: hardware.UncorrectableECC, Number: count - before, Detail: fmt.Sprintf("%d new uncorrectable memory errors", count-before)}
+		signal := hardware.MemoryErrors(hardware.ID(c.gpu), count-before)
+		return &signal
 	case known && count < before && restarted:
 		return &hardware.Signal{Kind: hardware.WasReset}
 	}

@@ -167,7 +167,7 @@ func TestReadThroughTheLibrary(t *testing.T) {
 		reading := read(t, s)
 		best := hardware.PCIe{Generation: 3, Width: 16}
 		assert.Equal(t, hardware.GPU{
-			NVLinks: 6, PCIe: best, BestPCIe: best, PCIClass: "0x030200", MIG: hardware.MIG{Capable: true, Enabled: true, Pending: true, Profiles: []string{"1g.5gb", "1g.5gb", "3g.20gb"}},
+			NVLinks: 6, UncorrectableErrors: new(int64), PCIe: best, BestPCIe: best, PCIClass: "0x030200", MIG: hardware.MIG{Capable: true, Enabled: true, Pending: true, Profiles: []string{"1g.5gb", "1g.5gb", "3g.20gb"}},
 			Fabric: "Completed", Clique: "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.7", ComputeCapability: hardware.ComputeCapability{Major: 7}, NoAction: true,
 		}, reading.GPUs[2])
 		assert.Equal(t, hardware.MIG{Capable: true, Pending: true}, reading.GPUs[3].MIG)

@@ -35,6 +35,9 @@ type observer struct {
 	// readErr says why the hardware cannot be read now, and err why it cannot be read or
 	// used; both are nil while it can.
 	readErr, err error
+	// errorsBefore are the memory errors by GPU that an earlier run in the same boot has seen, of GPUs that have told theirs
+	// to nobody since.
+	errorsBefore map[string]int64
 	// logged are the verdicts by GPU, as they were logged last.
 	logged map[string]health.Verdict
 }
@@ -100,13 +103,31 @@ func (o *observer) use(now time.Time, whole hardware.Reading) error {
 		return fmt.Errorf("what the driver says cannot be used: %w", err)
 	}
 	o.whole = whole
-	o.tracker.Note(now, whole.Signals)
+	o.tracker.Note(now, append(o.errorsSince(whole), whole.Signals...))
 	for i, detail := range whole.GPUs {
 		if detail.NoAction {
 			o.tracker.NotAsked(now, hardware.ID(whole.Machine.GPUs[i]))
 		}
 	}
 	return nil
+}
+
+// errorsSince are the memory errors that have come between an earlier run and this one, once.
+func (o *observer) errorsSince(whole hardware.Reading) []hardware.Signal {
+	var signals []hardware.Signal
+	for i, detail := range whole.GPUs {
+		id := hardware.ID(whole.Machine.GPUs[i])
+		before, known := o.errorsBefore[id]
+		if !known || detail.UncorrectableErrors == nil {
+			continue
+		}
+		delete(o.errorsBefore, id)
+		if now := *detail.UncorrectableErrors; now > before {
+			signals = append(signals, hardware.MemoryErrors(id, uint64(now-before)))
+		}
+	}
+	o.metrics.Signalled(o.node, signals)
+	return signals
 }
 
 // logChanges logs GPUs of which the state or the reason has changed; since when is not worth a line.
@@ -132,6 +153,7 @@ func (o *observer) logChanges() {
 func (o *observer) restore(status contract.GPUNodeStatus, boot string) {
 	now := o.now()
 	var entries []roster.Entry
+	o.errorsBefore = map[string]int64{}
 	for _, info := range status.GPUs {
 		device := gpu.GPU{
 			Index: info.Index, UUID: info.UUID, MemoryMiB: info.MemoryMiB,
@@ -146,6 +168,9 @@ func (o *observer) restore(status contract.GPUNodeStatus, boot string) {
 			was.State = map[bool]health.State{true: health.Healthy, false: health.Unhealthy}[info.Health == contract.Healthy]
 		}
 		o.tracker.Restore(now, hardware.ID(device), was)
+		if info.UncorrectableErrors != nil && status.BootID == boot {
+			o.errorsBefore[hardware.ID(device)] = *info.UncorrectableErrors
+		}
 	}
 	o.roster.Restore(entries)
 	if another(status.BootID, boot) {
@@ -162,6 +187,7 @@ func another(boot, than string) bool { return boot != "" && than != "" && boot !
 func (o *observer) forget() {
 	o.tracker = health.Tracker{QuietTime: o.tracker.QuietTime}
 	o.roster = roster.Roster{}
+	o.errorsBefore = nil
 	o.judge()
 }
 

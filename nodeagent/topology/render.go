@@ -60,6 +60,7 @@ func statusOf(reading hardware.Reading, verdicts []health.Verdict, maxNVLinks fu
 		gpu.State, gpu.Fabric = string(verdict.State), detail.Fabric
 		gpu.MIG, gpu.PendingMIG, gpu.MIGDevices = detail.MIG.Enabled, pendingMIG(detail.MIG), migDevices(detail.MIG.Profiles)
 		gpu.NVLinks, gpu.MaxNVLinks = detail.NVLinks, maxNVLinks(gpu.UUID)
+		gpu.UncorrectableErrors = detail.UncorrectableErrors
 		gpu.PCIe, gpu.BestPCIe = pcieText(detail.PCIe), pcieText(detail.BestPCIe)
 	}
 	return status

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -208,5 +209,56 @@ func TestTheEndOfAGPUNodeWithItsNode(t *testing.T) {
 			a.look(w.ctx)
 			assert.Equal(t, health.Unhealthy, a.verdicts[5].State)
 		})
+	}
+}
+
+// Memory errors are counted since the last reset. What came while no agent ran is told by the next one.
+func TestMemoryErrorsWhileNoAgentRan(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, now *int64
+		boot        string
+		new         int
+	}{
+		"some more":                    {new(int64(3)), new(int64(5)), "boot-1", 2},
+		"the first":                    {new(int64(0)), new(int64(1)), "boot-1", 1},
+		"none":                         {new(int64(3)), new(int64(3)), "boot-1", 0},
+		"the count has begun again":    {new(int64(3)), new(int64(1)), "boot-1", 0},
+		"the machine was rebooted":     {new(int64(3)), new(int64(5)), "boot-2", 0},
+		"an earlier agent told nobody": {nil, new(int64(5)), "boot-1", 0},
+		"the driver tells no more":     {new(int64(3)), nil, "boot-1", 0},
+	} {
+		for when, readable := range map[string]bool{"": true, ", and the driver comes late": false} {
+			t.Run(name+when, func(t *testing.T) {
+				w := newWorld(t)
+				counted := func(count *int64) *agent {
+					a := w.start(t, wired(t, "dgx1-v100"))
+					a.source.change(func(r *hardware.Reading) {
+						r.GPUs = make([]hardware.GPU, 8)
+						r.GPUs[5].UncorrectableErrors = count
+					})
+					return a
+				}
+				counted(test.before).round()
+				b := counted(test.now)
+				b.Boot = test.boot
+				if !readable {
+					b.source.fail(errGone)
+					b.round()
+					b.source.fail(nil)
+				}
+				b.round()
+				b.round()
+				want := ""
+				if test.new > 0 {
+					want = fmt.Sprintf("%d new uncorrectable memory errors", test.new)
+					assert.Contains(t, scrape(b.Metrics), `gpuplan_gpu_signals_total{kind="UncorrectableECC",node="cn-local.10.0.1.1",uuid="GPU-5",xid=""} 1`)
+				}
+				gpu := w.gpuNode(t).Status.GPUs[5]
+				assert.Equal(t, want, gpu.Reason)
+				assert.Equal(t, test.now, gpu.UncorrectableErrors)
+				b.after(6 * time.Minute)
+				assert.Equal(t, contract.Healthy, w.healthOf(t))
+			})
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -576,6 +577,45 @@ func TestTwoAgents(t *testing.T) {
 	g := w.kubelet.admit(w.pod("p", recordOf(1), container("main", amounts{gpu: 1})), "main", gpu, 1)
 	require.NoError(t, w.kubelet.prestart(g))
 	assert.Len(t, first.confirmer.of(g.pod).Containers, 1, "the agent that is left serves")
+}
+
+// An agent that takes a socket over leaves nobody without one: another agent that found none, or one that does not listen, would take
+// it for one of an agent that has ended.
+func TestASocketIsTakenOverAtOnce(t *testing.T) {
+	dir, err := os.MkdirTemp("", "plugins") //nolint:usetesting // t.TempDir is too long for a socket
+	require.NoError(t, err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	a := &Agent{PluginDir: dir}
+	first := a.newServer(gpu)
+	require.NoError(t, first.listen())
+	defer first.remove()
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+			connection, err := net.Dial("unix", first.path)
+			if err != nil {
+				ended <- err
+				return
+			}
+			_ = connection.Close()
+		}
+	}()
+	for range 200 {
+		next := a.newServer(gpu)
+		require.NoError(t, next.listen())
+		defer next.remove()
+	}
+	close(stop)
+	assert.NoError(t, <-ended)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, entries, 1)
 }
 
 // In mode default the scheduler only counts: the kubelet's choice is what the container gets.

@@ -88,7 +88,7 @@ func (k *fakeKubelet) start() {
 	entries, err := os.ReadDir(k.pluginDir())
 	require.NoError(k.t, err)
 	for _, entry := range entries {
-		require.NoError(k.t, os.Remove(filepath.Join(k.pluginDir(), entry.Name())))
+		require.NoError(k.t, os.RemoveAll(filepath.Join(k.pluginDir(), entry.Name()))) // an agent may just name a socket
 	}
 	k.listen()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -74,7 +75,8 @@ func (s *server) set(devices []*pluginapi.Device, yields bool) {
 	s.changed = make(chan struct{})
 }
 
-// listen opens the socket, unless it is open: a kubelet that starts removes it. Of two agents the one that started last has it.
+// listen opens the socket, unless it is open: a kubelet that starts removes it. Of two agents the one that started last has it. The socket
+// gets its name when it listens: one that does not yet looks like that of an agent that has ended.
 func (s *server) listen() error {
 	if now, err := os.Lstat(s.path); s.grpc != nil && err == nil {
 		if os.SameFile(now, s.socket) {
@@ -86,18 +88,20 @@ func (s *server) listen() error {
 		}
 	}
 	s.stop()
-	if err := os.Remove(s.path); err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("remove the socket of an earlier run: %w", err)
-	}
-	listener, err := net.Listen("unix", s.path)
+	hidden := filepath.Join(filepath.Dir(s.path), fmt.Sprintf(".gpuplan-%x", rand.Uint64()))
+	listener, err := net.Listen("unix", hidden)
 	if err != nil {
 		return fmt.Errorf("listen for the kubelet: %w", err)
 	}
 	if unix, ok := listener.(*net.UnixListener); ok {
 		unix.SetUnlinkOnClose(false) // the socket may be another agent's by then
 	}
-	if s.socket, err = os.Lstat(s.path); err != nil {
+	if s.socket, err = os.Lstat(hidden); err == nil {
+		err = os.Rename(hidden, s.path)
+	}
+	if err != nil {
 		_ = listener.Close()
+		_ = os.Remove(hidden)
 		return fmt.Errorf("listen for the kubelet: %w", err)
 	}
 	s.grpc = grpc.NewServer()

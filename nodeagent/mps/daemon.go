@@ -272,9 +272,17 @@ func emptyLogs(folder string, most int64) {
 	}
 }
 
-// serve makes sure that the daemon answers.
+// serve makes sure that the daemon answers, and can start a server. One that an agent has started in another container starts servers with
+// the files of that, which go when its image does: it is replaced once it has no server, and so no client.
 func (d *daemon) serve(ctx context.Context) error {
-	if _, err := d.control.servers(ctx); !errors.Is(err, errNoDaemon) {
+	servers, err := d.control.servers(ctx)
+	if r, fault := d.read(); err == nil && len(servers) == 0 && fault == nil && r.Mounts != mounts("/proc/self") {
+		if err := d.end(ctx); err != nil {
+			return err
+		}
+		return d.start(ctx)
+	}
+	if !errors.Is(err, errNoDaemon) {
 		return err
 	}
 	// Of a daemon that was killed the server follows, and its sockets stay.
@@ -498,18 +506,7 @@ func (d *daemon) stop(ctx context.Context) error {
 		return nil
 	}
 	d.limited, d.failures, d.notBefore = nil, 0, time.Time{}
-	err := d.control.quit(ctx)
-	if err == nil {
-		err = d.ended(ctx)
-	}
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if err == nil {
-			break
-		}
-		kill(d.processes().all(), signal)
-		err = d.ended(ctx)
-	}
-	if err != nil {
+	if err := d.end(ctx); err != nil {
 		return err
 	}
 	if r, err := d.read(); !errors.Is(err, fs.ErrNotExist) {
@@ -521,6 +518,22 @@ func (d *daemon) stop(ctx context.Context) error {
 		return fmt.Errorf("remove what was left of sharing GPU %s: %w", d.uuid, err)
 	}
 	return nil
+}
+
+// end ends the daemon and its servers.
+func (d *daemon) end(ctx context.Context) error {
+	err := d.control.quit(ctx)
+	if err == nil {
+		err = d.ended(ctx)
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if err == nil {
+			break
+		}
+		kill(d.processes().all(), signal)
+		err = d.ended(ctx)
+	}
+	return err
 }
 
 // ended waits until nothing of the daemon runs.

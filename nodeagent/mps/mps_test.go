@@ -122,6 +122,38 @@ func TestDaemonsOutliveTheAgent(t *testing.T) {
 	require.Eventually(t, func() bool { return m.mode(first) == hardware.DefaultMode && len(m.processes(first).all()) == 0 }, 30*time.Second, 5*time.Millisecond, "the mode of before both agents")
 }
 
+// The files of a container that has ended go when its image does, and with them what a server is started with. A daemon that an agent has
+// started there goes on while it has a server.
+func TestADaemonOfAContainerThatIsGone(t *testing.T) {
+	m := newMachine(t)
+	e, stop := m.start()
+	_, mounts, err := e.Edits(first, 2048, 30)
+	require.NoError(t, err)
+	stop()
+	before := m.processes(first)
+	d := newDaemon(&Enforcer{Config: Config{Root: m.root}}, first)
+	r, err := d.read()
+	require.NoError(t, err)
+	r.Mounts = "mnt:[1]" // of the container of before
+	require.NoError(t, d.write(r))
+	programs := os.Getenv("PATH")
+	require.NoError(t, os.Rename(programs, programs+".new"))
+	t.Setenv("PATH", programs+".new")
+
+	e, _ = m.start()
+	m.becomes(e, first, ready)
+	assert.Equal(t, before, m.processes(first), "what uses the GPU goes on")
+	require.NoError(t, syscall.Kill(before.servers[0], syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		now := m.processes(first)
+		return len(now.daemons) == 1 && now.daemons[0] != before.daemons[0] && len(now.servers) == 1
+	}, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		connection, err := net.Dial("unix", filepath.Join(mounts[0].Host, "control"))
+		return err == nil && connection.Close() == nil
+	}, 30*time.Second, 5*time.Millisecond, "containers that run have the new socket")
+}
+
 func TestDaemonThatEnds(t *testing.T) {
 	m := newMachine(t)
 	e, _ := m.start()

@@ -231,6 +231,13 @@ const (
 	ClusterSecretsNamespace = "karmada-cluster"
 	// KarmadaManagedLabel with "true" marks what Karmada has brought to a member cluster.
 	KarmadaManagedLabel = "karmada.io/managed"
+	// KarmadaTemplateAnnotation on what Karmada has brought is the UID of the object of the hub from which it is, and these are the Work of
+	// the hub that brings it.
+	KarmadaTemplateAnnotation      = "resourcetemplate.karmada.io/uid"
+	KarmadaWorkNamespaceAnnotation = "work.karmada.io/namespace"
+	KarmadaWorkNameAnnotation      = "work.karmada.io/name"
+	KarmadaWorkVersion             = "v1alpha1"
+	KarmadaWorkResource            = "works"
 	// FleetSchedulerName is the scheduler of policies and bindings that our scheduler of fleets takes; the hub of the local platform
 	// gives it to policies of gangs that name none.
 	FleetSchedulerName = "gpuplan-fleet-scheduler"

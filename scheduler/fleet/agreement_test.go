@@ -74,7 +74,10 @@ func (w *world) addMember(t *testing.T, hub *kubetest.Server, name string) {
 	t.Helper()
 	server := kubetest.Start(t)
 	m := &member{name: name, state: clustercache.New(), held: map[string]toCome{}, reservations: map[string]*contract.GangReservation{}}
-	m.client = &kube.Client{Dynamic: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{gangreservation.Resource: "GangReservationList"})}
+	var err error
+	m.client, err = kube.New(server.Config())
+	require.NoError(t, err)
+	m.client.Dynamic = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{gangreservation.Resource: "GangReservationList"})
 	m.synced.Store(true)
 	ready, taints := "True", ""
 	if w.chance(8) {
@@ -111,7 +114,7 @@ func (w *world) addMember(t *testing.T, hub *kubetest.Server, name string) {
 		}
 		n.Status.Allocatable = n.Status.Capacity
 		put(n)
-		_, err := m.state.SetNode(n)
+		_, err = m.state.SetNode(n)
 		require.NoError(t, err)
 		taken := w.Perm(8)[:w.IntN(7)]
 		for _, index := range taken {

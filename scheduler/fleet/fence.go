@@ -104,11 +104,11 @@ func (c *controller) refence(ctx context.Context, b *binding, object *unstructur
 	for m, r := range due {
 		before := c.fenceOf(b.key(), m)
 		asking, end := m.within(ctx)
-		found, err := m.find(asking, b)
+		found, err := c.find(asking, b, m)
 		end()
 		switch {
 		case err != nil:
-		case found == foreign && r != nil:
+		case (found == foreign || found == rival) && r != nil:
 			err = m.unreserve(ctx, b.key(), r)
 			c.noteFence(b.key(), request{cluster: m.name, last: time.Now()})
 		default:

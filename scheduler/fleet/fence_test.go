@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
-	clientfake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -43,14 +42,7 @@ type memberWorld struct {
 
 func newMemberWorld(t *testing.T) *memberWorld {
 	t.Helper()
-	w := &memberWorld{newHubWorld(t, "{}"), object(t, jobText)}
-	server := kubetest.Start(t)
-	server.Put(object(t, jobsText))
-	client, err := kube.New(server.Config())
-	require.NoError(t, err)
-	client.Dynamic, client.Typed = w.m.client.Dynamic, clientfake.NewClientset()
-	w.m.client = client
-	return w
+	return &memberWorld{newHubWorld(t, "{}"), object(t, jobText)}
 }
 
 // jobs are those of the member.
@@ -204,7 +196,7 @@ func TestSchedulersThatDoNotFence(t *testing.T) {
 	t.Run("someone has deleted it", func(t *testing.T) {
 		w := newMemberWorld(t)
 		w.leaves(t, evictedText)
-		require.NoError(t, w.m.unreserve(t.Context(), "default/a", nil))
+		require.NoError(t, w.m.unreserve(t.Context(), "default/a", w.reservation(t)))
 		delete(w.m.reservations, "default/a")
 		asked := w.fences["default/a"]["m"]
 		asked.last = time.Now().Add(-answerWithin)
@@ -286,7 +278,7 @@ func TestAFenceThatIsDeleted(t *testing.T) {
 	w.answer(t, contract.PhaseFenced)
 	require.Empty(t, w.leaves(t, evictedText))
 	w.onHub(t, "placement: {clusterAffinity: {clusterNames: [other]}}")
-	require.NoError(t, w.m.unreserve(t.Context(), "default/a", nil))
+	require.NoError(t, w.m.unreserve(t.Context(), "default/a", w.reservation(t)))
 	w.m.removeReservation(object(t, `{metadata: {name: a, namespace: default}}`))
 	require.NoError(t, w.reconcile(t.Context(), "default/a"))
 	assert.Nil(t, w.reservation(t), "it may not be shown yet")
@@ -297,19 +289,27 @@ func TestAFenceThatIsDeleted(t *testing.T) {
 
 // Someone else's job of the name of one that has left does not wait until that ends elsewhere.
 func TestAFenceOfSomeoneElsesJob(t *testing.T) {
-	for managed, stands := range map[string]bool{"true": true, "": false} {
+	for whose, stands := range map[string]bool{"its own": true, "someone's": false, "another fleet's": false} {
 		w := newMemberWorld(t)
 		w.leaves(t, evictedText)
 		w.answer(t, contract.PhaseFenced)
 		require.Empty(t, w.leaves(t, evictedText))
-		w.bring(t, managed)
+		switch whose {
+		case "its own":
+			w.bringFrom(t, "first")
+		case "someone's":
+			w.bring(t, "")
+		default:
+			w.bringFrom(t, "elsewhere")
+		}
 		b, err := bindingOf(object(t, bindingText("placement: {}, clusters: [{name: other}]")))
 		require.NoError(t, err)
+		b.Spec.Resource.UID = w.job.GetUID()
 		w.refence(t.Context(), b, w.job)
 		assert.NotNil(t, w.reservation(t), "it is not looked at each time")
 		w.fences["default/a"]["m"] = request{cluster: "m", epoch: 1, last: time.Now().Add(-refenceAfter)}
 		w.refence(t.Context(), b, w.job)
-		assert.Equal(t, stands, w.reservation(t) != nil)
+		assert.Equal(t, stands, w.reservation(t) != nil, whose)
 	}
 }
 
@@ -325,8 +325,8 @@ func TestAJobThatIsNotToComeBack(t *testing.T) {
 	w.m.setReservation(w.reservation(t))
 
 	other := newMember(t)
-	other.name, other.client = "other", &kube.Client{Dynamic: fake.NewSimpleDynamicClient(runtime.NewScheme())}
-	other.client.Dynamic.(*fake.FakeDynamicClient).PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { //nolint:forcetypeassert // just made
+	other.name, other.client = "other", newMemberWorld(t).m.client
+	other.client.Dynamic.(*fake.FakeDynamicClient).PrependReactor("*", contract.GangReservationResource, func(clienttesting.Action) (bool, runtime.Object, error) { //nolint:forcetypeassert // just made
 		return true, nil, apierrors.NewNotFound(gangreservation.Resource.GroupResource(), "")
 	})
 	other.synced.Store(true)

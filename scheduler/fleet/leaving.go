@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/natural"
 )
 
@@ -97,32 +95,6 @@ func (b *binding) leftIn(cluster string) bool {
 	return strings.Contains(b.said(), leftThere) && strings.Contains(b.said(), cluster)
 }
 
-// presence is what a member has by the name of a job.
-type presence int
-
-const (
-	absent  presence = iota
-	brought          // the job, as Karmada has brought it
-	left             // the job, as Karmada has left it
-	foreign          // someone else's
-)
-
-// find looks what the member has by the name of a job.
-func (m *member) find(ctx context.Context, b *binding) (presence, error) {
-	found, err := m.client.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
-	switch {
-	case kube.IsNotFound(err), errors.Is(err, kube.ErrNotServed):
-		return absent, nil
-	case err != nil:
-		return absent, err
-	case found.GetLabels()[contract.KarmadaManagedLabel] == "true":
-		return brought, nil
-	case b.Spec.PreserveResourcesOnDeletion || b.leftIn(m.name):
-		return left, nil
-	}
-	return foreign, nil
-}
-
 // leaving says that a job may run in a cluster, "" for no; was means that it was there. m is nil where nothing is known of the cluster.
 func (c *controller) leaving(ctx context.Context, b *binding, object *unstructured.Unstructured, gangs toCome, m *member, cluster *contract.FleetCluster, was bool) string {
 	if m == nil || !m.synced.Load() || !cluster.Reached() {
@@ -141,9 +113,9 @@ func (c *controller) leaving(ctx context.Context, b *binding, object *unstructur
 	}
 	ctx, end := m.within(ctx)
 	defer end()
-	found, err := m.find(ctx, b)
+	found, err := c.find(ctx, b, m)
 	switch {
-	case err != nil && !was, found == foreign, found == left && !was:
+	case err != nil && !was, found == foreign, found == rival, found == left && !was:
 		return ""
 	case err != nil && ctx.Err() != nil:
 		return silent
@@ -159,6 +131,8 @@ func (c *controller) leaving(ctx context.Context, b *binding, object *unstructur
 	switch {
 	case found == brought:
 		return "the job is there still"
+	case found == earlier:
+		return found.String()
 	case !was:
 		pods = m.podsOf(gangs, false)
 	case pods == 0: // the watch may not have shown the last ones that the job has made

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,6 +89,17 @@ func isFor(reservation *contract.GangReservation, object *unstructured.Unstructu
 
 // ask has a member cluster keep the place that was found there for a job; where nobody knows reservations the job is sent at once.
 func (c *controller) ask(ctx context.Context, b *binding, object *unstructured.Unstructured, chosen *member, pods []*corev1.Pod) error {
+	asking, end := chosen.within(ctx)
+	found, err := c.find(asking, b, chosen)
+	end()
+	switch {
+	case err != nil:
+		c.put(b.key(), chosen, "it cannot be asked whether it has a job of that name: "+err.Error())
+		return nil
+	case found != absent && found != brought: // Karmada would change it into this one, or not make this one
+		c.put(b.key(), chosen, found.String())
+		return nil
+	}
 	c.mu.Lock()
 	delete(c.fences[b.key()], chosen.name)
 	c.mu.Unlock()
@@ -307,7 +319,11 @@ func (c *controller) giveBack(ctx context.Context, key string, which func(cluste
 // for its place has opened the fence, that goes up again.
 func (c *controller) takeBack(ctx context.Context, key string, m *member, r *contract.GangReservation) error {
 	if r == nil {
-		return m.unreserve(ctx, key, nil)
+		there, err := m.ownReservation(ctx, key, c.id)
+		if err != nil || there == nil {
+			return err
+		}
+		return m.unreserve(ctx, key, there)
 	}
 	c.mu.Lock()
 	b := c.bindings[key]
@@ -386,9 +402,18 @@ func (m *member) reserve(ctx context.Context, binding, fleet string, object *uns
 			"spec":     spec,
 		}}
 		written, err = client.Create(ctx, reservation, metav1.CreateOptions{FieldManager: contract.FleetSchedulerName})
+		if apierrors.IsAlreadyExists(err) {
+			if there, getErr := client.Get(ctx, name, metav1.GetOptions{}); getErr == nil && there.GetLabels()[contract.FleetLabel] != fleet {
+				return 0, true, fmt.Errorf("%s %s is of another fleet, which has a job of that name: give one of them another name", contract.GangReservationKind, binding)
+			}
+		}
 	} else {
 		// What was asked for before it is told of is not asked for again by the same number, which would be answered already.
-		change := []map[string]any{{"op": "test", "path": "/spec/epoch", "value": epoch - 1}, {"op": "replace", "path": "/spec", "value": spec}}
+		// By now another fleet may have one in its place.
+		change := []map[string]any{
+			{"op": "test", "path": "/metadata/labels/" + strings.ReplaceAll(contract.FleetLabel, "/", "~1"), "value": fleet},
+			{"op": "test", "path": "/spec/epoch", "value": epoch - 1}, {"op": "replace", "path": "/spec", "value": spec},
+		}
 		if fenced && before.Labels[contract.LeftLabel] == "" {
 			change = append(change, map[string]any{"op": "add", "path": "/metadata/labels", "value": labels})
 		}
@@ -415,8 +440,26 @@ func missesNamespace(err error) bool {
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
 }
 
-// unreserve deletes a reservation for a job, as it was seen, nil for whatever there is: who has hung since must not take away what the
-// next scheduler that leads has asked for.
+// ownReservation is the reservation for a job that the member has of a fleet, nil where it has none, or one of another fleet.
+func (m *member) ownReservation(ctx context.Context, binding, fleet string) (*unstructured.Unstructured, error) {
+	ctx, end := m.within(ctx)
+	defer end()
+	namespace, name, err := cache.SplitMetaNamespaceKey(binding)
+	if err != nil {
+		return nil, err
+	}
+	there, err := m.client.Dynamic.Resource(gangreservation.Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && there.GetLabels()[contract.FleetLabel] != fleet:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the reservation of %s: %w", binding, err)
+	}
+	return there, nil
+}
+
+// unreserve deletes a reservation for a job, as it was seen: who has hung since must not take away what the next scheduler that leads has
+// asked for.
 func (m *member) unreserve(ctx context.Context, binding string, seen metav1.Object) error {
 	ctx, end := m.within(ctx)
 	defer end()
@@ -424,10 +467,7 @@ func (m *member) unreserve(ctx context.Context, binding string, seen metav1.Obje
 	if err != nil {
 		return err
 	}
-	options := metav1.DeleteOptions{}
-	if seen != nil {
-		options.Preconditions = &metav1.Preconditions{UID: new(seen.GetUID()), ResourceVersion: new(seen.GetResourceVersion())}
-	}
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(seen.GetUID()), ResourceVersion: new(seen.GetResourceVersion())}}
 	err = m.client.Dynamic.Resource(gangreservation.Resource).Namespace(namespace).Delete(ctx, name, options)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete the reservation of %s: %w", binding, err)

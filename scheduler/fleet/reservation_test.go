@@ -16,12 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/fake"
+	clientfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
 )
 
@@ -55,7 +57,12 @@ func newHubWorld(t *testing.T, placement string) *hubWorld {
 	hub := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, b)
 	client.Dynamic = hub
 	w := &hubWorld{controller: newController(t.Context(), client), m: newMember(t), hub: hub}
-	w.m.client = &kube.Client{Dynamic: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)}
+	w.controller.id = "hub"
+	server := kubetest.Start(t) // for its discovery
+	server.Put(object(t, jobsText))
+	w.m.client, err = kube.New(server.Config())
+	require.NoError(t, err)
+	w.m.client.Dynamic, w.m.client.Typed = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds), clientfake.NewClientset()
 	w.m.synced.Store(true)
 	w.members["m"] = w.m
 	w.setCluster(t.Context(), object(t, clusterText))
@@ -69,7 +76,7 @@ func (w *hubWorld) kept(t *testing.T, job *unstructured.Unstructured, epoch int6
 	until := metav1.NewTime(expires)
 	reservation := &contract.GangReservation{
 		TypeMeta:   metav1.TypeMeta{APIVersion: gangreservation.Resource.GroupVersion().String(), Kind: contract.GangReservationKind},
-		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", Labels: map[string]string{contract.FleetLabel: w.id}},
 		Spec:       contract.GangReservationSpec{Job: manifest(job, "m"), Epoch: epoch, Seconds: 60},
 		Status:     contract.GangReservationStatus{Epoch: epoch, Phase: contract.PhaseReserved, Expires: &until},
 	}

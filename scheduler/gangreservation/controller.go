@@ -286,13 +286,18 @@ func (r *Controller) grant(reservation *contract.GangReservation, planned map[st
 }
 
 // claim gives back what a reservation holds for other gangs than these, as it does when it is for another job by now; why says
-// which of them another reservation keeps a place for, whose promise would end with this one.
+// which of them another reservation keeps a place for, whose promise would end with this one, or lets nothing start of.
 func (r *Controller) claim(key types.NamespacedName, gangs []string) (why string) {
 	wanted := func(gang string) bool { return slices.Contains(gangs, gang) }
 	r.cache.Revoke(slices.DeleteFunc(slices.Clone(r.held[key]), wanted)...)
 	for other, held := range r.held {
 		if i := slices.IndexFunc(held, wanted); other != key && i >= 0 && r.cache.Granted(held[i]) {
 			return fmt.Sprintf("gang %s: reservation %s keeps its place already", held[i], other)
+		}
+	}
+	for other, fenced := range r.fenced {
+		if i := slices.IndexFunc(fenced, wanted); other != key && i >= 0 {
+			return fmt.Sprintf("gang %s: reservation %s lets nothing of that name start", fenced[i], other)
 		}
 	}
 	return ""

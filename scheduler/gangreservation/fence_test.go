@@ -98,6 +98,21 @@ func TestFenceEnds(t *testing.T) {
 	}
 }
 
+// No place is kept for a gang that another reservation fences, as that of another fleet's job of the same name: it could not start there.
+func TestReservationOfAGangThatIsFenced(t *testing.T) {
+	w := newWorld(t)
+	w.fence("r", "one", 1, jobOf("gang", 8))
+	require.Equal(t, contract.PhaseFenced, w.decide("r").Phase)
+	w.ask("other", "two", 1, jobOf("gang", 8))
+	asked := w.decide("other")
+	assert.Equal(t, contract.PhaseRefused, asked.Phase)
+	assert.Contains(t, asked.Message, "gang ns/gang: reservation ns/r lets nothing of that name start")
+	w.fence("r", "one", 2, jobOf("another", 8))
+	require.Equal(t, contract.PhaseFenced, w.decide("r").Phase)
+	w.ask("other", "two", 2, jobOf("gang", 8))
+	assert.Equal(t, contract.PhaseReserved, w.decide("other").Phase)
+}
+
 // A scheduler that starts fences before it places anything, whether a predecessor has answered or not.
 func TestFenceOfAPredecessor(t *testing.T) {
 	for name, answered := range map[string]bool{"answered": true, "asked for": false} {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
@@ -157,14 +158,9 @@ func (r *trainingJob) inFleet(m model, of func(*fleetplan.Fleet, string)) {
 // that is there.
 func (m model) leavesFleet(state model) bool { return state.ofFleet() && !m.ofFleet() }
 
-// broughtByHub reports whether a hub has sent a job to this cluster, and goes on to look after it.
-func broughtByHub(live *unstructured.Unstructured) bool {
-	return live.GetLabels()[contract.KarmadaManagedLabel] == "true"
-}
-
 // copyOfHub refuses a job that a hub has sent to this cluster, and brings back when it is deleted here.
 func copyOfHub(live *unstructured.Unstructured) error {
-	if !broughtByHub(live) {
+	if !fleet.Managed(live) {
 		return nil
 	}
 	return fmt.Errorf("%s %s/%s was sent to this cluster by the hub of a fleet, which brings it back when it is deleted here: "+

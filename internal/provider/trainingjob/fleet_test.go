@@ -124,12 +124,79 @@ func TestJobThatLeavesItsFleet(t *testing.T) {
 	assert.Contains(t, acctest.Unwrapped(said), refusal)
 }
 
+// startFleet is a hub as startHub makes it, whose member cluster m can be reached.
+func startFleet(t *testing.T) (hub, member *acctest.Cloud) {
+	t.Helper()
+	member = acctest.StartCloud(t)
+	serveJobs(member)
+	hub = startHub(t) // whose account and kubeconfig count
+	put(t, hub, `{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: m}, spec: {apiEndpoint: %q, secretRef: {namespace: default, name: m}},
+  status: {conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", reason: r, message: ""}], apiEnablements: [{groupVersion: kubeflow.org/v1, resources: [{kind: PyTorchJob}]}]}}`,
+		member.API.Config().Host)
+	put(t, hub, `{apiVersion: v1, kind: Secret, metadata: {name: m, namespace: default}, data: {token: dA==}}`)
+	return hub, member
+}
+
+// put has an API server have an object.
+func put(t *testing.T, on *acctest.Cloud, text string, of ...any) {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal(fmt.Appendf(nil, text, of...), &object.Object))
+	on.API.Put(object)
+}
+
+// uidOnHub is the UID of job j on a hub.
+func uidOnHub(t *testing.T, hub *acctest.Cloud) string {
+	t.Helper()
+	live, err := hub.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+	require.NoError(t, err)
+	require.NotEmpty(t, live.GetUID())
+	return string(live.GetUID())
+}
+
+// bring has a member cluster have job j from the object of a hub, with a status, whether the Karmada there looks after it or not.
+func bring(t *testing.T, member *acctest.Cloud, managed bool, from, status string) {
+	t.Helper()
+	put(t, member, `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, namespace: default, labels: {%s: "%t"}, annotations: {%s: %q}}, spec: {pytorchReplicaSpecs: {Worker: {replicas: 1, template: {}}}}, status: {%s}}`,
+		contract.KarmadaManagedLabel, managed, contract.KarmadaTemplateAnnotation, from, status)
+}
+
+// What a cluster says of another job of the name, an earlier one or that of another fleet, says nothing of the job.
+func TestStatusOfAnotherJobOfTheName(t *testing.T) {
+	for name, test := range map[string]struct {
+		managed bool
+		from    string // "" for the object of the hub
+		status  string
+	}{
+		"it itself":                        {managed: true, status: "Succeeded"},
+		"of another fleet, or before":      {managed: true, from: "elsewhere", status: "Pending"},
+		"of someone in the member cluster": {status: "Pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub, member := startFleet(t)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, ofFleet(`policy = "p"`, ""))
+			cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_training_job.j")
+			put(t, hub, `{apiVersion: work.karmada.io/v1alpha2, kind: ResourceBinding, metadata: {name: j-pytorchjob, namespace: default},
+  spec: {clusters: [{name: m}], resource: {apiVersion: kubeflow.org/v1, kind: PyTorchJob, namespace: default, name: j}}}`)
+			from := test.from
+			if from == "" {
+				from = uidOnHub(t, hub)
+			}
+			bring(t, member, test.managed, from, `conditions: [{type: Succeeded, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}]`)
+			cli.Must(t, "refresh")
+			assert.Contains(t, cli.Must(t, "state", "show", "gpuplan_training_job.j"), `"`+test.status+`"`)
+		})
+	}
+}
+
 // A destroy waits until a job is gone from the cluster that it is in, or has left, where the hub deletes it; what a policy leaves there,
 // or is someone else's, it does not wait for.
 func TestDestroyOfAJobOfAFleet(t *testing.T) {
 	for name, test := range map[string]struct {
 		cluster, sent string
 		managed       bool
+		from          string // "" for the object of the hub
 		says          string // "" for nothing
 	}{
 		"left by the policy":     {cluster: "m", says: "Job default/j is deleted on the hub, and stays in cluster m"},
@@ -137,36 +204,28 @@ func TestDestroyOfAJobOfAFleet(t *testing.T) {
 		"it may run still":       {sent: "lost", says: `The fleet has no cluster "lost". Job default/j is deleted on the hub`},
 		"the hub has it deleted": {cluster: "m", managed: true},
 		"on its way from there":  {sent: "m", managed: true},
+		"of another fleet":       {cluster: "m", managed: true, from: "elsewhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			member := acctest.StartCloud(t)
-			serveJobs(member)
-			hub := startHub(t) // whose account and kubeconfig count
+			hub, member := startFleet(t)
 			cli := acctest.StartCLI(t)
 			cli.Write(t, ofFleet(`policy = "p"`, ""))
 			cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_training_job.j")
 
-			put := func(on *acctest.Cloud, text string, of ...any) {
-				object := &unstructured.Unstructured{}
-				require.NoError(t, yaml.Unmarshal(fmt.Appendf(nil, text, of...), &object.Object))
-				on.API.Put(object)
-			}
-			put(hub, `{apiVersion: cluster.karmada.io/v1alpha1, kind: Cluster, metadata: {name: m}, spec: {apiEndpoint: %q, secretRef: {namespace: default, name: m}},
-  status: {conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", reason: r, message: ""}], apiEnablements: [{groupVersion: kubeflow.org/v1, resources: [{kind: PyTorchJob}]}]}}`,
-				member.API.Config().Host)
-			put(hub, `{apiVersion: v1, kind: Secret, metadata: {name: m, namespace: default}, data: {token: dA==}}`)
 			clusters := "[]"
 			if test.cluster != "" {
 				clusters = "[{name: " + test.cluster + "}]"
 			}
-			put(hub, `{apiVersion: work.karmada.io/v1alpha2, kind: ResourceBinding, metadata: {name: j-pytorchjob, namespace: default, annotations: {%s: %q}},
+			put(t, hub, `{apiVersion: work.karmada.io/v1alpha2, kind: ResourceBinding, metadata: {name: j-pytorchjob, namespace: default, annotations: {%s: %q}},
   spec: {clusters: %s, resource: {apiVersion: kubeflow.org/v1, kind: PyTorchJob, namespace: default, name: j}}}`, contract.SentAnnotation, test.sent, clusters)
-			put(member, `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, namespace: default, labels: {%s: "%t"}}, spec: {pytorchReplicaSpecs: {Worker: {replicas: 1, template: {}}}}}`,
-				contract.KarmadaManagedLabel, test.managed)
+			if test.from == "" {
+				test.from = uidOnHub(t, hub)
+			}
+			bring(t, member, test.managed, test.from, "")
 			gone := make(chan struct{})
 			go func() {
 				defer close(gone)
-				for test.managed { // the hub has it deleted once its own is
+				for test.managed && test.from != "elsewhere" { // the hub has it deleted once its own is
 					if _, err := hub.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j"); err != nil {
 						time.Sleep(2 * time.Second)
 						member.API.Remove(job.PyTorch.GVK(), "default", "j")
@@ -178,7 +237,7 @@ func TestDestroyOfAJobOfAFleet(t *testing.T) {
 			said := acctest.Unwrapped(cli.Must(t, "destroy", "-auto-approve"))
 			<-gone
 			_, err := member.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
-			assert.Equal(t, test.managed, err != nil, "%v", err)
+			assert.Equal(t, test.managed && test.from != "elsewhere", err != nil, "%v", err)
 			if test.says == "" {
 				assert.Empty(t, warnings(said))
 			} else {

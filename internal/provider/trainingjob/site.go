@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
@@ -25,8 +26,9 @@ type site struct {
 	cluster string
 	client  *kube.Client
 	seen    *cluster.Cluster
-	// obj is the job's object there, nil where there is none yet.
-	obj *unstructured.Unstructured
+	// obj is the job's object there, nil where there is none yet; of a job of a fleet it is brought from the hub's object of UID from.
+	obj  *unstructured.Unstructured
+	from types.UID
 	// waits is why a job of a fleet has no cluster, and left the one to which the hub had sent it before, "" for none.
 	waits, left string
 }
@@ -81,7 +83,7 @@ func siteInFleet(ctx context.Context, on *session.Session, framework job.Framewo
 
 // siteInMember is a member cluster for a job that was sent there.
 func siteInMember(ctx context.Context, on *session.Session, framework job.Framework, obj *unstructured.Unstructured, cluster string) (s site, err error) {
-	s.cluster = cluster
+	s.cluster, s.from = cluster, obj.GetUID()
 	members, err := on.Fleet()
 	if err != nil {
 		return s, err
@@ -98,6 +100,9 @@ func siteInMember(ctx context.Context, on *session.Session, framework job.Framew
 	if err != nil {
 		return s, fmt.Errorf("member cluster %s: %w", s.cluster, err)
 	}
+	if s.obj != nil && !fleet.Brought(s.obj, s.from) {
+		s.obj, s.waits = nil, fmt.Sprintf("cluster %s has another job of its name: an earlier one, someone's there, or that of another fleet", s.cluster)
+	}
 	return s, nil
 }
 
@@ -110,8 +115,11 @@ func (s site) emptied(ctx context.Context, spec job.Spec) (stays bool, err error
 	}
 	for {
 		found, err := find(ctx, s.client, spec.Framework, spec.Namespace, spec.Name)
-		if err == nil && !broughtByHub(found) {
+		switch {
+		case err == nil && !fleet.Managed(found):
 			return true, nil
+		case err == nil && !fleet.Brought(found, s.from): // it is of another fleet, which goes on to look after it
+			return false, nil
 		}
 		there := err == nil
 		if absent(err) {

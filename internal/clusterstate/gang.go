@@ -57,10 +57,11 @@ func (s *State) Status(key string) (inventory.GangStatus, inventory.MemberCounts
 	return s.fences.status(key, inventory.StatusOf(key, members, found, s.tree, s.bar), found), found
 }
 
-// Within is the status of a gang from the point of view of one pod.
+// Within is the status of a gang from the point of view of one pod. One to which the planner has given a place is not late: members
+// that it is late for may have come after that.
 func (s *State) Within(key string, uid types.UID, status inventory.GangStatus, found inventory.MemberCounts) inventory.GangStatus {
 	if pod, ok := s.gangs[key][uid]; ok {
-		status.Known, status.Late = true, found.IsLate(&pod.member)
+		status.Known, status.Late = true, found.IsLate(&pod.member) && pod.decided == nil
 	}
 	return status
 }

@@ -87,6 +87,14 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	return nil
 }
 
+// startsLate reports whether pods that are late for a gang may start: it runs, and none of its members is only about to.
+func (p *Plugin) startsLate(key string, status inventory.GangStatus) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g, ok := p.gangs[key]
+	return status.Runs && (!ok || len(g.assumed) == 0)
+}
+
 // lateText is why a late pod of a gang waits.
 func lateText(key string) string {
 	return fmt.Sprintf("it asks for no GPU and starts once gang %s runs", key)

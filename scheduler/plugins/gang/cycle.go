@@ -54,7 +54,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if within := p.cache.GangStatus(key, pod.UID); within.Late {
-		if !within.Runs { // it entered the queue before there were members that it is late for, or these have gone
+		if !p.startsLate(key, within) { // it entered the queue before there were members that it is late for, or these have gone
 			return nil, unschedulable("%s", lateText(key))
 		}
 		return nil, fwk.NewStatus(fwk.Skip)

@@ -313,10 +313,16 @@ func (b *bench) gangPods(name string, members, gpus int) []*corev1.Pod {
 				contract.ResourceTopologyGPU: *resource.NewQuantity(int64(gpus), resource.DecimalSI),
 			}}}}},
 		}
-		_, err := b.handle.client.CoreV1().Pods("ns").Create(b.Context(), pods[i], metav1.CreateOptions{})
-		require.NoError(b, err)
+		b.create(pods[i])
 	}
 	return pods
+}
+
+// create lets the API server know a pod.
+func (b *bench) create(pod *corev1.Pod) {
+	b.Helper()
+	_, err := b.handle.client.CoreV1().Pods(pod.Namespace).Create(b.Context(), pod, metav1.CreateOptions{})
+	require.NoError(b, err)
 }
 
 // elastic makes one member enough for a gang that says how many it has, 0 when it does not.

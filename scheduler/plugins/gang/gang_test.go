@@ -161,24 +161,78 @@ func TestLauncherOfAGangThatRunsInPart(t *testing.T) {
 // come does not start before them, nor does it keep them out.
 func TestLauncherThatComesFirst(t *testing.T) {
 	b := newBench(t, "a")
-	pods := b.gangPods("job", 2, 1)
-	elastic(pods, 0)
-	launcher, worker := pods[0], pods[1]
-	launcher.Labels[contract.JobReplicaTypeLabel] = "launcher"
-	delete(launcher.Spec.Containers[0].Resources.Requests, contract.ResourceTopologyGPU)
-	b.submit(pods[:1])
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), launcher).Message(), "up to 1 more pods of gang ns/job")
-	b.elapse()
-	require.True(t, b.plugin.PreEnqueue(t.Context(), launcher).IsSuccess(), "it may be all of its gang")
-
+	launcher, worker := b.launcherFirst()
 	b.handle.takeActivated()
-	b.submit(pods[1:])
-	assert.Contains(t, b.handle.takeActivated(), "job-1")
+	b.submit([]*corev1.Pod{worker})
+	assert.Contains(t, b.handle.takeActivated(), worker.Name)
 	_, status := b.cycle(launcher)
 	assert.Contains(t, status.Message(), "starts once gang ns/job runs")
 	require.True(t, b.plugin.PreEnqueue(t.Context(), worker).IsSuccess())
-	_, status = b.cycle(worker)
+	node, status := b.cycle(worker)
 	assert.True(t, status.IsSuccess(), status.Message())
+	_, status = b.cycle(launcher)
+	assert.Contains(t, status.Message(), "starts once gang ns/job runs", "its member may still lose its place")
+	b.bind(worker, node)
+	b.work()
+	assert.Contains(t, b.handle.takeActivated(), launcher.Name)
+	_, status = b.plugin.PreFilter(t.Context(), framework.NewCycleState(), launcher, nil)
+	assert.True(t, status.IsSkip(), status.Message())
+}
+
+// launcherFirst makes a launcher, which enters the queue as all of its gang, and the member that it is for, which nobody has seen yet.
+func (b *bench) launcherFirst() (launcher, worker *corev1.Pod) {
+	b.Helper()
+	pods := b.gangPods("job", 1, 1)
+	elastic(pods, 0)
+	launcher, worker = launcherOf(pods), pods[0]
+	b.create(launcher)
+	b.submit([]*corev1.Pod{launcher})
+	assert.Contains(b, b.plugin.PreEnqueue(b.Context(), launcher).Message(), "up to 1 more pods of gang ns/job")
+	b.elapse()
+	require.True(b, b.plugin.PreEnqueue(b.Context(), launcher).IsSuccess(), "it may be all of its gang")
+	return launcher, worker
+}
+
+// A launcher that has been given a place as all of its gang when a member appears is bound there, or gives it back: it keeps
+// the member from none.
+func TestLauncherWithAPlace(t *testing.T) {
+	places := func(b *bench, pod *corev1.Pod) {
+		b.Helper()
+		require.True(b, b.plugin.PreEnqueue(b.Context(), pod).IsSuccess())
+		node, status := b.cycle(pod)
+		require.True(b, status.IsSuccess(), status.Message())
+		b.bind(pod, node)
+		b.work()
+	}
+	for name, test := range map[string]func(b *bench, launcher, worker *corev1.Pod){
+		"another plugin refuses its node": func(b *bench, launcher, worker *corev1.Pod) {
+			state := framework.NewCycleState()
+			_, status := b.plugin.PreFilter(b.Context(), state, launcher, nil)
+			require.True(b, status.IsSuccess(), status.Message())
+			b.submit([]*corev1.Pod{worker})
+			b.plugin.PostFilter(b.Context(), state, launcher, framework.NewDefaultNodeToStatus())
+			b.elapse()
+			assert.Contains(b, b.handle.takeActivated(), worker.Name)
+			places(b, worker)
+			assert.Contains(b, b.handle.takeActivated(), launcher.Name)
+		},
+		"its binding fails": func(b *bench, launcher, worker *corev1.Pod) {
+			node, status := b.cycle(launcher)
+			require.True(b, status.IsSuccess(), status.Message())
+			b.submit([]*corev1.Pod{worker})
+			b.plugin.Unreserve(b.Context(), b.states[launcher.UID], launcher, node)
+			b.handle.takeActivated()
+			places(b, launcher)
+			assert.Contains(b, b.handle.takeActivated(), worker.Name)
+			places(b, worker)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a")
+			launcher, worker := b.launcherFirst()
+			test(b, launcher, worker)
+		})
+	}
 }
 
 // A gang that says how many members it has is planned with all of them. It waits while

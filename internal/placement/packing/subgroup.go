@@ -163,18 +163,25 @@ func (p *Packer) chooseNeeded() Selection {
 	return best
 }
 
-// chooseMore selects nodes for as many members beyond those that are needed as have room beside
-// them, in the gang's order, limit together.
-func (p *Packer) chooseMore(needed Selection, limit int) Selection {
-	most := needed
-	sort.Search(limit-p.Needed, func(more int) bool {
-		n := p.Needed + more + 1
-		s := p.Choose(p.Wanted(n))
-		if s.Placed == n {
-			most = s
-		}
-		return s.Placed < n
-	})
+// chooseMore selects nodes for members beyond those that are needed, limit together: in the gang's order as many of each
+// class as have room beside the others. One that has none keeps out nobody else.
+func (p *Packer) chooseMore(most Selection, limit int) Selection {
+	want, first := most.ByClass(len(p.Classes)), make([]int, len(p.Classes))
+	left := limit
+	for _, b := range p.Due {
+		n := min(left, len(b.Names))
+		first[b.Class], left = first[b.Class]+n, left-n
+		known := want[b.Class]
+		want[b.Class] += sort.Search(max(min(first[b.Class]-known, limit-sum(want)), 0), func(n int) bool {
+			more := slices.Clone(want)
+			more[b.Class] = known + n + 1
+			s, ok := p.fits(more)
+			if ok {
+				most = s
+			}
+			return !ok
+		})
+	}
 	return most
 }
 

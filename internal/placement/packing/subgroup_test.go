@@ -153,6 +153,12 @@ func (c *camp) check(tb testing.TB, p placement.Placement) {
 	for name, n := range taken {
 		require.LessOrEqual(tb, n, c.free[name], name)
 	}
+	for _, r := range c.gang.Roles {
+		for name, free := range c.free {
+			room := (r.Pools == nil || c.pool[name] == "p") && free-taken[name] >= r.Request.GPUs
+			require.False(tb, room && placed[r.Name] < len(r.Members), "%s has room for another of %s", name, r.Name)
+		}
+	}
 	require.True(tb, slices.IsSortedFunc(p.Assignments, func(a, b placement.Assignment) int {
 		return slices.Index(order, a.Member) - slices.Index(order, b.Member)
 	}), "members are in the gang's order")
@@ -170,8 +176,8 @@ func TestSubgroupsAgainstExhaustiveSearch(t *testing.T) {
 			switch {
 			case result.Placement != nil:
 				fits++
-				c.check(t, *result.Placement)
 				require.True(t, can, "seed %d", seed)
+				c.check(t, *result.Placement)
 			case can:
 				missed++
 				require.True(t, restricted, "seed %d: %+v\n%v", seed, c.gang, result.Verdict)
@@ -240,7 +246,7 @@ func TestSubgroupOfMembersThatAreNotAlike(t *testing.T) {
 	}
 	result := planner.Plan(v, g)
 	require.NotNil(t, result.Placement, result.Verdict)
-	assert.Equal(t, []string{"worker.2-0", "worker.2-1"}, names(result.Placement))
+	assert.Equal(t, []string{"worker.2-0", "worker.2-1", "worker.2-2"}, names(result.Placement))
 
 	// They evict others for themselves.
 	other := placementtest.Gang("ml/other", 5, placementtest.WholeGPUs(1))

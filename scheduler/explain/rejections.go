@@ -132,11 +132,25 @@ func (a Around) deviceRejections(pod *corev1.Pod) (all []string) {
 		case name == "": // none is needed
 		case a.devices[pod.Namespace+"/"+name] == nil:
 			all = append(all, fmt.Sprintf("resource claim %s does not exist", name))
-		case a.devices[pod.Namespace+"/"+name].Status.Allocation == nil:
-			all = append(all, fmt.Sprintf("resource claim %s has no devices yet", name))
+		case a.devices[pod.Namespace+"/"+name].DeletionTimestamp != nil:
+			all = append(all, fmt.Sprintf("resource claim %s is being deleted", name))
 		}
 	}
 	return all
+}
+
+// unallocated lists the resource claims of members that are not bound which are allocated when these are placed.
+func (a Around) unallocated(state inventory.GangState) (names []string) {
+	for _, pod := range state.Pods {
+		for i := range pod.Spec.ResourceClaims {
+			name, _ := deviceClaim(pod, &pod.Spec.ResourceClaims[i])
+			claim := a.devices[pod.Namespace+"/"+name]
+			if pod.Spec.NodeName == "" && claim != nil && claim.DeletionTimestamp == nil && claim.Status.Allocation == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	return sorted(names)
 }
 
 // deviceClaim is the name of the claim that a pod's reference stands for, "" when the pod needs

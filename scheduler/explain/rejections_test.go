@@ -86,6 +86,8 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 	lost := bound("data", "near")
 	lost.Status.Phase = corev1.ClaimLost
 	device := "gpu-claim"
+	leaving := resourcev1.ResourceClaim{ObjectMeta: named(device)}
+	leaving.DeletionTimestamp = deleted.DeletionTimestamp
 	for name, test := range map[string]struct {
 		pod    func(*corev1.Pod)
 		around Around
@@ -112,15 +114,21 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 		"no claim":                  {mounts("data"), Around{claims: map[string]*corev1.PersistentVolumeClaim{}}, Rejected, "volume claim data does not exist"},
 		"leaving":                   {mounts("data"), Around{claims: byKey([]corev1.PersistentVolumeClaim{*deleted})}, Rejected, "being deleted"},
 		"no right":                  {mounts("data"), Around{}, Rejected, "you may not list persistentvolumeclaims"},
-		"no devices":                {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device)}})}, Rejected, "resource claim gpu-claim has no devices yet"},
-		"devices":                   {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device), Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}}}})}, Fits, "fits"},
-		"claim to be":               {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &device}), Around{devices: map[string]*resourcev1.ResourceClaim{}}, Rejected, "has not been made"},
-		"its filter":                {saying("0 of 1 members fit: … 1 node refused by NodeVolumeLimits: node(s) exceed max volume count."), Around{}, Rejected, "the scheduler says: 0 of 1 members fit: … 1 node refused by NodeVolumeLimits"},
-		"its holds":                 {saying("0 of 1 members fit. Held back by the reservation of gang ns/big."), Around{}, Rejected, "Held back"},
-		"no scheduler":              {func(*corev1.Pod) {}, Around{scheduler: absent}, Rejected, "no scheduler named gpuplan-scheduler runs in the cluster"},
-		"may not look":              {func(*corev1.Pod) {}, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Rejected, "you may not get deployment and lease gpuplan-scheduler in namespace gpuplan-system"},
-		"just created":              {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Fits, "fits"},
-		"new, nobody":               {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: absent, read: time.Unix(60, 0)}, Rejected, "no scheduler named gpuplan-scheduler runs in the cluster"},
+		"no devices":                {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device)}})}, Fits, "fits"},
+		"no devices, refused": {func(p *corev1.Pod) {
+			uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device})(p)
+			saying("0 of 1 members fit: … 1 node refused by DynamicResources: cannot allocate all claims.")(p)
+		}, Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device)}})}, Rejected, "the scheduler says: 0 of 1 members fit: … 1 node refused by DynamicResources"},
+		"devices leave":    {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{leaving})}, Rejected, "resource claim gpu-claim is being deleted"},
+		"no devices claim": {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: map[string]*resourcev1.ResourceClaim{}}, Rejected, "resource claim gpu-claim does not exist"},
+		"devices":          {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &device}), Around{devices: byKey([]resourcev1.ResourceClaim{{ObjectMeta: named(device), Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}}}})}, Fits, "fits"},
+		"claim to be":      {uses(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &device}), Around{devices: map[string]*resourcev1.ResourceClaim{}}, Rejected, "has not been made"},
+		"its filter":       {saying("0 of 1 members fit: … 1 node refused by NodeVolumeLimits: node(s) exceed max volume count."), Around{}, Rejected, "the scheduler says: 0 of 1 members fit: … 1 node refused by NodeVolumeLimits"},
+		"its holds":        {saying("0 of 1 members fit. Held back by the reservation of gang ns/big."), Around{}, Rejected, "Held back"},
+		"no scheduler":     {func(*corev1.Pod) {}, Around{scheduler: absent}, Rejected, "no scheduler named gpuplan-scheduler runs in the cluster"},
+		"may not look":     {func(*corev1.Pod) {}, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Rejected, "you may not get deployment and lease gpuplan-scheduler in namespace gpuplan-system"},
+		"just created":     {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: forbidden, read: time.Unix(60, 0)}, Fits, "fits"},
+		"new, nobody":      {func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(50, 0)) }, Around{scheduler: absent, read: time.Unix(60, 0)}, Rejected, "no scheduler named gpuplan-scheduler runs in the cluster"},
 		"gate, no room": {func(p *corev1.Pod) {
 			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}}
 			p.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyGPU] = resource.MustParse("9")
@@ -154,6 +162,31 @@ func TestHeadlineKnowsWhatRefuses(t *testing.T) {
 			assert.Equal(t, test.state == Fits, gangs[0].State == Fits, "the list says the same")
 		})
 	}
+}
+
+// A resource claim that is not allocated yet is no refusal: the answer says when it will be.
+func TestUnallocatedClaims(t *testing.T) {
+	cache := clustercache.New()
+	given, pending, own := "given", "pending", "own"
+	pod := &corev1.Pod{ObjectMeta: named("job"), Spec: corev1.PodSpec{SchedulerName: contract.SchedulerName, Containers: []corev1.Container{{
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{contract.ResourceTopologyGPU: resource.MustParse("8")}},
+	}}}}
+	pod.UID = "job"
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{
+		{Name: "a", ResourceClaimName: &given}, {Name: "b", ResourceClaimName: &pending}, {Name: "c", ResourceClaimTemplateName: &own},
+	}
+	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "c", ResourceClaimName: &own}}
+	cache.SetPod(pod)
+	around := Around{devices: byKey([]resourcev1.ResourceClaim{
+		{ObjectMeta: named(given), Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{}}}, {ObjectMeta: named(pending)}, {ObjectMeta: named(own)},
+	})}
+	answers := Find(cache.Snapshot(), around, "ns", "job")
+	require.Len(t, answers, 1)
+	assert.Empty(t, answers[0].Rejections)
+	assert.Equal(t, []string{own, pending}, answers[0].Unallocated)
+	var text strings.Builder
+	require.NoError(t, answers[0].WriteText(&text, time.Unix(0, 0)))
+	assert.Contains(t, text.String(), "resource claim pending is allocated when its pod is placed")
 }
 
 // The launcher of a gang that waits carries no condition: that says nothing of the scheduler,

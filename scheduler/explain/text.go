@@ -242,6 +242,9 @@ func (a Answer) facts(p *page, now time.Time) {
 	for _, sick := range a.SickGPUs {
 		rows = append(rows, []string{"sick", sick.text()})
 	}
+	for _, claim := range a.Unallocated {
+		rows = append(rows, []string{"claim", fmt.Sprintf("resource claim %s is allocated when its pod is placed", claim)})
+	}
 	for _, odd := range a.Odd {
 		rows = append(rows, []string{"odd", odd})
 	}

@@ -51,6 +51,8 @@ type Answer struct {
 	State State  `json:"state"`
 	// Rejections are what keeps it from starting wherever there is room.
 	Rejections []string `json:"rejections,omitempty"`
+	// Unallocated are the resource claims of its members that are allocated when these are placed.
+	Unallocated []string `json:"unallocated,omitempty"`
 	// Awaits are the gangs that leave, have to leave, or have to end, before it gets the place or
 	// the quota that is to be its.
 	Awaits string `json:"awaits,omitempty"`
@@ -191,7 +193,7 @@ func Why(snapshot *clusterstate.Snapshot, around Around, key string) (answer Ans
 		a.Places = append(a.Places, place(snapshot, assignment, true))
 	}
 	if a.State == Waiting || a.State == Running && a.Running < members(state.Gang) {
-		a.Rejections = around.rejections(state)
+		a.Rejections, a.Unallocated = around.rejections(state), around.unallocated(state)
 		a.plan(snapshot, around.confine(snapshot, state))
 	}
 	if a.Late != nil {

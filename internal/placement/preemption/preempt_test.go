@@ -377,8 +377,16 @@ func TestReclaimLeavesAlone(t *testing.T) {
 		"what its owner is guaranteed": {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("right/b", 1, placementtest.WholeGPUs(1)), "right", 9)},
 		"what is not preemptible":      {fixed, placementtest.InLeaf(placementtest.Gang("left/b", 1, placementtest.WholeGPUs(1)), "left", 9)},
 		"what has lost its leaf":       {placementtest.InLeaf(placementtest.Gang("gone/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("right/b", 1, placementtest.WholeGPUs(1)), "right", 9)},
-		"from a gang without a leaf":   {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.Gang("x/b", 1, placementtest.WholeGPUs(1))},
-		"from an invalid request":      {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("left/b", 1, placementtest.WholeGPUs(-1)), "left", 9)},
+		"from an urgent gang without a leaf what a leaf borrows": {
+			placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("x/b", 1, placementtest.WholeGPUs(1)), "", 9),
+		},
+		"from an urgent gang without a leaf what has none either": {
+			placementtest.InLeaf(placementtest.Gang("x/a", 8, placementtest.WholeGPUs(1)), "", 0), placementtest.InLeaf(placementtest.Gang("x/b", 1, placementtest.WholeGPUs(1)), "", 9),
+		},
+		"from the owner of a leaf what has none": {
+			placementtest.InLeaf(placementtest.Gang("x/a", 8, placementtest.WholeGPUs(1)), "", 0), placementtest.InLeaf(placementtest.Gang("left/b", 1, placementtest.WholeGPUs(1)), "left", 9),
+		},
+		"from an invalid request": {placementtest.InLeaf(placementtest.Gang("left/a", 8, placementtest.WholeGPUs(1)), "left", 0), placementtest.InLeaf(placementtest.Gang("left/b", 1, placementtest.WholeGPUs(-1)), "left", 9)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

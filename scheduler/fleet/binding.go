@@ -32,3 +32,17 @@ func keyOf(object metav1.Object) string { return object.GetNamespace() + "/" + o
 
 // kind is that of the job.
 func (b *binding) kind() schema.GroupVersionKind { return b.Spec.Resource.GroupVersionKind() }
+
+// isOf reports whether an object is the one of the binding, and not another one that was made under its name since.
+func (b *binding) isOf(object *unstructured.Unstructured) bool {
+	return b.Spec.Resource.UID == "" || b.Spec.Resource.UID == object.GetUID()
+}
+
+// bars says why the job may not go to a cluster, "" where it may: term is of [fleet.Rules.Selects]. One that it has left waits until the hub
+// has forgotten what the cluster has told of it: that would be taken for what becomes of it there the next time.
+func (b *binding) bars(cluster *contract.FleetCluster) (term int, why string) {
+	if term, why = b.Spec.Placement.Bars(cluster, b.kind()); why == "" && b.ToldBy(cluster.Name) != nil {
+		why = "the hub shows still what the cluster has told of the job before"
+	}
+	return term, why
+}

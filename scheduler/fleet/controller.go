@@ -209,7 +209,7 @@ func (c *controller) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	object, err := c.hub.Get(ctx, b.kind(), b.Spec.Resource.Namespace, b.Spec.Resource.Name)
-	gone := kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed)
+	gone := kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) || err == nil && !b.isOf(object)
 	if b.Cluster() != "" && (gone || apierrors.IsForbidden(err)) {
 		c.work.AddAfter(b.key(), quiet)
 		c.looked(b.key()) // nobody can say what place it has, and others do not wait for that
@@ -412,7 +412,7 @@ func (c *controller) offers(b *binding, gangs toCome) (offers []clusterchoice.Of
 	incomplete := c.incomplete()
 	c.mu.Unlock()
 	for _, cluster := range all {
-		term, why := b.Spec.Placement.Bars(cluster, b.kind())
+		term, why := b.bars(cluster)
 		m := members[cluster.Name]
 		if why == "" && (m == nil || !m.synced.Load() || incomplete[cluster.Name]) {
 			if why = unreached[cluster.Name]; why == "" {

@@ -231,8 +231,7 @@ func TestJobsThatCannotBeRead(t *testing.T) {
 		server.Put(object(t, trainJobs))
 		server.Put(object(t, `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: a, namespace: default}, spec: {runtimeRef: {name: a}}}`))
 		b := object(t, strings.NewReplacer("kubeflow.org/v1,", "trainer.kubeflow.org/v1alpha1,", "kind: PyTorchJob", "kind: TrainJob").Replace(bindingText("placement: {}"+held)))
-		server.Put(object(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: resourcebindings.work.karmada.io},
-  spec: {group: work.karmada.io, scope: Namespaced, names: {kind: ResourceBinding, plural: resourcebindings}, versions: [{name: v1alpha2, served: true, storage: true}]}}`))
+		server.Put(object(t, bindingsText))
 		b.SetResourceVersion("")
 		server.Put(b)
 		client, err := kube.New(server.Config())

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
 )
 
 // setPods has a member show pods of a gang, the first ones on its node, after each was changed.
@@ -274,6 +276,65 @@ func TestAJobThatComesBackToACluster(t *testing.T) {
 	told, err := bindingOf(said)
 	require.NoError(t, err)
 	assert.Equal(t, result("m", pods), told.said())
+}
+
+// A job comes back to a cluster once the hub has forgotten what that has told of it before, that it has failed there, say: it would be taken
+// for what becomes of it this time.
+func TestWhatAClusterHasToldBefore(t *testing.T) {
+	const told = `{aggregatedStatus: [{clusterName: m, applied: true, status: {conditions: [{type: Failed, status: "True"}]}}]}`
+	for name, kept := range map[string]bool{"nothing is kept": false, "its place is kept since before this program started": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newMemberWorld(t)
+			w.left["default/a"] = map[string]bool{"m": false} // it is known to be gone
+			w.fences["default/a"] = map[string]request{"m": {cluster: "m", last: time.Now()}}
+			if kept {
+				w.kept(t, w.job, 1, time.Now().Add(time.Minute))
+			}
+			b := w.bindings["default/a"].object.DeepCopy()
+			b.Object["status"] = object(t, told).Object
+			w.setBinding(t.Context(), b)
+			w.told["default/a"] = time.Time{}
+			require.NoError(t, w.decide(t, w.job))
+			assert.NotContains(t, w.asked, "default/a")
+			stored, err := w.hub.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+			require.NoError(t, err)
+			said, err := bindingOf(stored)
+			require.NoError(t, err)
+			assert.Equal(t, "m: the hub shows still what the cluster has told of the job before", said.said())
+
+			b = stored.DeepCopy()
+			unstructured.RemoveNestedField(b.Object, "status", "aggregatedStatus")
+			w.setBinding(t.Context(), b)
+			require.NoError(t, w.decide(t, w.job))
+			assert.Contains(t, w.asked, "default/a")
+		})
+	}
+}
+
+// What the binding of a job says is nothing of another one that was made under its name since.
+func TestABindingOfAnEarlierJob(t *testing.T) {
+	for uid, succeeded := range map[string]string{"first": "first", "zeroth": ""} {
+		w, server := newMemberWorld(t), kubetest.Start(t)
+		b := object(t, bindingText("placement: {}, clusters: [{name: m}]"))
+		b.SetResourceVersion("")
+		b.SetAnnotations(map[string]string{contract.SentAnnotation: "m"})
+		require.NoError(t, unstructured.SetNestedField(b.Object, uid, "spec", "resource", "uid"))
+		b.Object["status"] = object(t, `{aggregatedStatus: [{clusterName: m, status: {conditions: [{type: Succeeded, status: "True"}]}}]}`).Object
+		for _, o := range []*unstructured.Unstructured{object(t, jobsText), object(t, bindingsText), w.job.DeepCopy(), b} {
+			server.Put(o)
+		}
+		client, err := kube.New(server.Config())
+		require.NoError(t, err)
+		w.controller.hub = client
+		stored := func() *unstructured.Unstructured {
+			o, err := client.Dynamic.Resource(bindings).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
+			require.NoError(t, err)
+			return o
+		}
+		w.setBinding(t.Context(), stored())
+		require.NoError(t, w.reconcile(t.Context(), "default/a"))
+		assert.Equal(t, succeeded, stored().GetAnnotations()[contract.SucceededAnnotation])
+	}
 }
 
 // A job that Karmada has taken from its cluster leaves nothing behind that the picture of the cluster charges, or that its scheduler keeps.

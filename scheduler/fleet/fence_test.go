@@ -28,9 +28,13 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/gangreservation"
 )
 
-// jobsText is the CRD of PyTorchJobs.
-const jobsText = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
+// jobsText and bindingsText are the CRDs of PyTorchJobs and of bindings.
+const (
+	jobsText = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
   spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural: pytorchjobs}, versions: [{name: v1, served: true, storage: true}]}}`
+	bindingsText = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: resourcebindings.work.karmada.io},
+  spec: {group: work.karmada.io, scope: Namespaced, names: {kind: ResourceBinding, plural: resourcebindings}, versions: [{name: v1alpha2, served: true, storage: true}]}}`
+)
 
 const evictedText = "placement: {}, gracefulEvictionTasks: [{fromCluster: m}]"
 

@@ -205,7 +205,7 @@ func (c *controller) barred(b *binding, name string) bool {
 	if cluster == nil {
 		return true
 	}
-	_, why := b.Spec.Placement.Bars(cluster, b.kind())
+	_, why := b.bars(cluster)
 	return why != ""
 }
 
@@ -219,7 +219,7 @@ func (c *controller) promised(b *binding, object *unstructured.Unstructured, gan
 		if reservation == nil || cluster == nil || reservation.Status.Phase != contract.PhaseReserved || reservation.Status.Epoch != reservation.Spec.Epoch {
 			continue
 		}
-		if _, why := b.Spec.Placement.Bars(cluster, b.kind()); why != "" || !m.synced.Load() || incomplete[name] || time.Now().Before(c.refusals[b.key()][name].until) {
+		if _, why := b.bars(cluster); why != "" || !m.synced.Load() || incomplete[name] || time.Now().Before(c.refusals[b.key()][name].until) {
 			continue
 		}
 		if isFor(reservation, object) && m.hold(b.key(), gangs) == "" {

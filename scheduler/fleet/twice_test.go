@@ -99,8 +99,7 @@ type simulated struct {
 
 func newSimulation(t *testing.T, seed uint64) *simulation {
 	s := &simulation{Rand: rand.New(rand.NewPCG(seed, 7)), t: t, hub: kubetest.Start(t), seen: map[string]string{}}
-	for _, text := range []string{jobsText, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: resourcebindings.work.karmada.io},
-  spec: {group: work.karmada.io, scope: Namespaced, names: {kind: ResourceBinding, plural: resourcebindings}, versions: [{name: v1alpha2, served: true, storage: true}]}}`} {
+	for _, text := range []string{jobsText, bindingsText} {
 		s.hub.Put(object(t, text))
 	}
 	var err error
@@ -520,6 +519,19 @@ func (s *simulation) forget(o *unstructured.Unstructured) {
 	})
 }
 
+// tell has Karmada tell which clusters have a job.
+func (s *simulation) tell(o *unstructured.Unstructured) {
+	told := []any{}
+	for _, m := range s.members {
+		if s.has(m, o.GetName()) != nil {
+			told = append(told, map[string]any{"clusterName": m.name, "applied": true, "status": map[string]any{"conditions": []any{map[string]any{"type": "Running", "status": "True"}}}})
+		}
+	}
+	s.change(o, func(b map[string]any) {
+		require.NoError(s.t, unstructured.SetNestedSlice(b, told, "status", "aggregatedStatus"))
+	})
+}
+
 // age has time go by.
 func (s *simulation) age(by time.Duration) {
 	s.c.mu.Lock()
@@ -619,6 +631,8 @@ func (s *simulation) step(faults bool) {
 		s.age(11 * time.Second)
 	case what < 94:
 		s.notice(m)
+	case what < 95:
+		s.tell(o)
 	case faults && s.IntN(6) == 0:
 		if sent := s.binding(o).GetAnnotations()[contract.SentAnnotation]; s.IntN(3) > 0 { // it rarely rains but it pours
 			m = s.members[max(0, slices.IndexFunc(s.members, func(m *simulated) bool { return m.name == sent }))]

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
@@ -122,9 +121,10 @@ func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp
 }
 
 func (d *courseOfJob) fill(ctx context.Context, m *courseModel, framework job.Framework, obj *unstructured.Unstructured) (diags diag.Diagnostics) {
-	status, err := job.StatusOf(obj)
-	if err != nil {
-		diags.AddError("Job cannot be read", session.Sentence(err))
+	at, err := siteAnywhere(ctx, d.Session, framework, obj)
+	status, statusErr := job.StatusOf(at.shown(obj))
+	if statusErr != nil {
+		diags.AddError("Job cannot be read", session.Sentence(statusErr))
 		return diags
 	}
 	m.Status = types.StringValue(string(status.Phase))
@@ -139,7 +139,6 @@ func (d *courseOfJob) fill(ctx context.Context, m *courseModel, framework job.Fr
 	list, listDiags := types.ListValueFrom(ctx, conditionType, conditions)
 	diags.Append(listDiags...)
 	m.Conditions = list
-	at, err := d.siteOf(ctx, framework, obj)
 	m.Cluster = textOrNull(at.cluster)
 	if err == nil && at.obj == nil {
 		return diags // it is nowhere yet
@@ -158,22 +157,6 @@ func (d *courseOfJob) fill(ctx context.Context, m *courseModel, framework job.Fr
 	}
 	m.Placement, m.Confirmed = assignment.Value(actual.members), actual.confirmed
 	return diags
-}
-
-// siteOf finds where a job runs: where its API server is the hub of a fleet, in the cluster to which that has sent it.
-func (d *courseOfJob) siteOf(ctx context.Context, framework job.Framework, obj *unstructured.Unstructured) (s site, err error) {
-	client, err := d.Session.Kube()
-	if err != nil {
-		return s, err
-	}
-	_, hub, err := client.Served(ctx, contract.KarmadaClusterGroup, contract.KarmadaClusterKind)
-	if err != nil {
-		return s, err
-	}
-	if hub {
-		return siteInFleet(ctx, d.Session, framework, obj)
-	}
-	return siteHere(d.Session, obj)
 }
 
 // jobID accepts what names a job.

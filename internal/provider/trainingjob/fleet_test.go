@@ -1,6 +1,7 @@
 package trainingjob_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -186,6 +187,46 @@ func TestStatusOfAnotherJobOfTheName(t *testing.T) {
 			bring(t, member, test.managed, from, `conditions: [{type: Succeeded, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}]`)
 			cli.Must(t, "refresh")
 			assert.Contains(t, cli.Must(t, "state", "show", "gpuplan_training_job.j"), `"`+test.status+`"`)
+		})
+	}
+}
+
+// What the hub shows of a job that has left a cluster, that it has failed there, say, says nothing of what becomes of it.
+func TestStatusOfAJobThatGoesOn(t *testing.T) {
+	const of = `conditions: [{type: %s, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}]`
+	failed, succeeded, running := fmt.Sprintf(of, "Failed"), fmt.Sprintf(of, "Succeeded"), fmt.Sprintf(of, "Running")+", replicaStatuses: {Worker: {active: 1}}"
+	for name, test := range map[string]struct {
+		shown, spec, told, status string
+	}{
+		"it has failed in its cluster":           {failed, "clusters: [{name: m}]", "{clusterName: m, status: {" + failed + "}}", "Failed"},
+		"it has failed elsewhere":                {failed, "clusters: [{name: m}]", "{clusterName: other, status: {" + failed + "}}", "Pending"},
+		"it has failed, and waits for a cluster": {failed, "", "", "Pending"},
+		"it ran, and waits for a cluster":        {running, "", "", "Pending"},
+		"it has succeeded":                       {succeeded, "", "", "Succeeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub, _ := startFleet(t)
+			cli := acctest.StartCLI(t)
+			const course = `
+data "gpuplan_training_job" "j" {
+  id         = gpuplan_training_job.j.id
+  depends_on = [gpuplan_training_job.j]
+}
+`
+			cli.Write(t, ofFleet(`policy = "p"`, "")+course)
+			cli.Must(t, "apply", "-auto-approve", "-target=gpuplan_training_job.j")
+			put(t, hub, `{apiVersion: work.karmada.io/v1alpha2, kind: ResourceBinding, metadata: {name: j-pytorchjob, namespace: default},
+  spec: {%s, resource: {apiVersion: kubeflow.org/v1, kind: PyTorchJob, namespace: default, name: j}}, status: {aggregatedStatus: [%s]}}`, cmp.Or(test.spec, "clusters: []"), test.told)
+			live, err := hub.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+			require.NoError(t, err)
+			status := map[string]any{}
+			require.NoError(t, yaml.Unmarshal([]byte("{"+test.shown+"}"), &status))
+			live.Object["status"] = status
+			hub.API.Put(live)
+			cli.Must(t, "refresh")
+			for _, of := range []string{"gpuplan_training_job.j", "data.gpuplan_training_job.j"} {
+				assert.Regexp(t, `status +(=|: ) *"`+test.status+`"`, cli.Must(t, "state", "show", of), of)
+			}
 		})
 	}
 }

@@ -119,9 +119,7 @@ func (r *trainingJob) refresh(ctx context.Context, m *model, obj *unstructured.U
 	if err == nil && m.ofFleet() {
 		m.Cluster = textOrNull(at.cluster)
 	}
-	if at.obj != nil {
-		obj = at.obj
-	}
+	obj = at.shown(obj)
 	status, statusErr := job.StatusOf(obj)
 	if statusErr != nil {
 		diags.AddError("Job cannot be read", session.Sentence(statusErr))

@@ -180,7 +180,8 @@ func (a *rerunJob) finished(ctx context.Context, client *kube.Client, id string)
 		case live.GetDeletionTimestamp() != nil:
 			return nil, fmt.Errorf("%s %s is being deleted: apply, which creates it again", live.GetKind(), id)
 		}
-		status, err := job.StatusOf(live)
+		at, _ := siteAnywhere(ctx, a.Session, framework, live) // who does not know more goes by the object
+		status, err := job.StatusOf(at.shown(live))
 		if err != nil {
 			return nil, err
 		}

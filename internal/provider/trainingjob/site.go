@@ -29,6 +29,8 @@ type site struct {
 	// obj is the job's object there, nil where there is none yet; of a job of a fleet it is brought from the hub's object of UID from.
 	obj  *unstructured.Unstructured
 	from types.UID
+	// standing is a job of a fleet as the hub knows it, where its cluster cannot be asked, or has none of it yet.
+	standing *unstructured.Unstructured
 	// waits is why a job of a fleet has no cluster, and left the one to which the hub had sent it before, "" for none.
 	waits, left string
 }
@@ -50,6 +52,23 @@ func siteHere(on *session.Session, obj *unstructured.Unstructured) (s site, err 
 	return s, err
 }
 
+// siteAnywhere finds where a job runs of which nothing is known but its object: where its API server is the hub of a fleet, in the cluster
+// to which that has sent it.
+func siteAnywhere(ctx context.Context, on *session.Session, framework job.Framework, obj *unstructured.Unstructured) (s site, err error) {
+	client, err := on.Kube()
+	if err != nil {
+		return s, err
+	}
+	_, hub, err := client.Served(ctx, contract.KarmadaClusterGroup, contract.KarmadaClusterKind)
+	if err != nil {
+		return s, err
+	}
+	if hub {
+		return siteInFleet(ctx, on, framework, obj)
+	}
+	return siteHere(on, obj)
+}
+
 // siteInFleet finds where the hub of a fleet has sent a job, of which obj is the object there.
 func siteInFleet(ctx context.Context, on *session.Session, framework job.Framework, obj *unstructured.Unstructured) (s site, err error) {
 	hub, err := on.Kube()
@@ -68,8 +87,9 @@ func siteInFleet(ctx context.Context, on *session.Session, framework job.Framewo
 	if err != nil {
 		return s, err
 	}
-	cluster := binding.Cluster()
+	cluster, standing := binding.Cluster(), standing(binding, obj)
 	if cluster == "" {
+		s.standing = standing
 		s.left, s.waits = binding.Annotations[contract.SentAnnotation], "it has no cluster yet"
 		if said := binding.Scheduled(); said != nil && said.Message != "" {
 			s.waits = said.Message
@@ -78,7 +98,34 @@ func siteInFleet(ctx context.Context, on *session.Session, framework job.Framewo
 		}
 		return s, nil
 	}
-	return siteInMember(ctx, on, framework, obj, cluster)
+	s, err = siteInMember(ctx, on, framework, obj, cluster)
+	s.standing = standing
+	return s, err
+}
+
+// standing is a job with the status that its cluster has told the hub, else with the hub's own where it has succeeded: it may be that of a
+// cluster which the job has left, and failed there, or ran.
+func standing(b *fleet.Binding, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	if there := b.Shown(obj); there != nil {
+		return there
+	}
+	if status, err := job.StatusOf(obj); err != nil || status.Phase == job.Succeeded {
+		return obj
+	}
+	bare := obj.DeepCopy()
+	delete(bare.Object, "status")
+	return bare
+}
+
+// shown is a job with the status that counts, of which obj is the object that Terraform has made.
+func (s site) shown(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	switch {
+	case s.obj != nil:
+		return s.obj
+	case s.standing != nil:
+		return s.standing
+	}
+	return obj
 }
 
 // siteInMember is a member cluster for a job that was sent there.

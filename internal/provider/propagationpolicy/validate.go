@@ -53,6 +53,9 @@ func (r *policy) ValidateConfig(ctx context.Context, req resource.ValidateConfig
 	if whole(m.Failover, m.Placement) {
 		c.gang(s)
 	}
+	if whole(m.ResourceSelectors, m.Placement, m.Suspension) {
+		c.trainJobs(s)
+	}
 	if whole(m.Suspension) && s.Suspension != nil {
 		c.suspension(*s.Suspension)
 	}
@@ -151,6 +154,23 @@ func (c *checks) gang(s spec) {
 	if p := s.Placement; p != nil && p.ReplicaScheduling != nil && p.ReplicaScheduling.ReplicaSchedulingType == duplicated {
 		c.refuse(path.Root("placement").AtName("replica_scheduling").AtName("replica_scheduling_type"),
 			"%q sends the whole job to every cluster, and %s sends it to one: write %q", duplicated, by, divided)
+	}
+}
+
+// trainJobs holds that nobody on a hub knows the pods of a TrainJob: neither our scheduler of gangs nor our queue there lets one go.
+func (c *checks) trainJobs(s spec) {
+	held := s.Suspension != nil && s.Suspension.Scheduling
+	for i, selected := range s.ResourceSelectors {
+		if kind := schema.FromAPIVersionAndKind(selected.APIVersion, selected.Kind); kind.Group != contract.TrainerGroup || kind.Kind != contract.TrainJobKind {
+			continue
+		}
+		const why = "has its pods in a TrainingRuntime, which the hub does not have"
+		switch at := path.Root("resource_selectors").AtListIndex(i); {
+		case s.SchedulerName == contract.FleetSchedulerName:
+			c.refuse(at, "a TrainJob %s, and %s sends none to a cluster: select JobSets, and make the jobs those", why, contract.FleetSchedulerName)
+		case s.isGang(), held:
+			c.warn(at, "a TrainJob %s: neither the scheduler of gangs of gpuplan nor its queue lets one go. Where these work select JobSets, and make the jobs those", why)
+		}
 	}
 }
 

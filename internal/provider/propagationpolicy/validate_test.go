@@ -8,6 +8,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
+const trainJobs = `  resource_selectors = [{ api_version = "kubeflow.org/v1", kind = "PyTorchJob" }, { api_version = "trainer.kubeflow.org/v1alpha1", kind = "TrainJob" }]
+`
+
 // Each broken rule is found at plan, and named by its attribute.
 func TestBadInput(t *testing.T) {
 	acctest.ClearEnv(t)
@@ -43,6 +46,7 @@ func TestBadInput(t *testing.T) {
 		"left behind":               {gang(`, purge_mode = "Directly"`) + "\n  preserve_resources_on_deletion = true", "preserve_resources_on_deletion: what it leaves of a gang (placement.replica_scheduling.custom_scheduling_type = \"Gang\")"},
 		"never deleted":             {gang(`, purge_mode = "Never"`), "failover.application.purge_mode: Never lets a gang"},
 		"a gang in every cluster":   {placement(`replica_scheduling = { replica_scheduling_type = "Duplicated", custom_scheduling_type = "Gang" }`), `placement.replica_scheduling.replica_scheduling_type: "Duplicated" sends the whole job to every cluster`},
+		"TrainJobs as gangs":        {trainJobs + `  scheduler_name = "gpuplan-fleet-scheduler"`, "resource_selectors[1]: a TrainJob has its pods in a TrainingRuntime, which the hub does not have, and gpuplan-fleet-scheduler sends none to a cluster: select JobSets, and make the jobs those"},
 		"no type of gang":           {placement(`replica_scheduling = { custom_scheduling_type = "Mob" }`), `custom_scheduling_type value must be one of: ["Gang"]`},
 		"two kinds of affinity":     {placement(`cluster_affinity = {}, cluster_affinities = [{ affinity_name = "a" }]`), "placement.cluster_affinities: not together with cluster_affinity"},
 		"a group twice":             {placement(`cluster_affinities = [{ affinity_name = "a" }, { affinity_name = "a" }]`), `placement.cluster_affinities[1].affinity_name: the name "a" is that of cluster_affinities[0] already`},
@@ -80,6 +84,8 @@ func TestWhatOnlyWarns(t *testing.T) {
 	cli := acctest.StartCLI(t)
 	for name, test := range map[string]struct{ attributes, says string }{
 		"labels beside a name":     {`  resource_selectors = [{ api_version = "v1", kind = "X", name = "a", label_selector = {} }]`, "resource_selectors[0].label_selector: beside a name labels do not count"},
+		"TrainJobs as ACK's gangs": {trainJobs + `  placement = { replica_scheduling = { custom_scheduling_type = "Gang" } }`, "resource_selectors[1]: a TrainJob has its pods in a TrainingRuntime, which the hub does not have: neither the scheduler of gangs of gpuplan nor its queue lets one go"},
+		"TrainJobs that are held":  {trainJobs + `  suspension = { scheduling = true }`, "nor its queue lets one go"},
 		"weights of few clusters":  {selector + `  placement = { replica_scheduling = { replica_division_preference = "Aggregated", weight_preference = { dynamic_weight = "AvailableReplicas" } } }`, "weights do not count with"},
 		"weights of whole jobs":    {selector + `  placement = { replica_scheduling = { replica_scheduling_type = "Duplicated", weight_preference = {} } }`, "nothing is divided"},
 		"a mode that is not known": {selector + "  propagate_deps = true\n  failover = { application = { decision_conditions = {}, purge_mode = terraform_data.later.output } }\n  placement = { replica_scheduling = { custom_scheduling_type = \"Gang\" } }", "1 resource"},

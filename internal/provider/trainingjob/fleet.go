@@ -213,7 +213,7 @@ func (m model) checkFleet(spec job.Spec) (diags diag.Diagnostics) {
 		{known.Set(m.TTLSecondsAfterFinished), "ttl_seconds_after_finished", "the hub makes a job again that is deleted in its cluster, where it would run once more"},
 		{m.ArenaCompatible.ValueBool(), "arena_compatible", "arena would look for it in the member cluster"},
 		{known.Set(m.TensorBoard), "tensorboard", "it would be made on the hub, which runs no pods"},
-		{spec.Framework == job.TrainJob, "framework", "a TrainJob has its pods in a TrainingRuntime, which no policy sends along"},
+		{spec.Framework == job.TrainJob, "framework", "a TrainJob has its pods in a TrainingRuntime, which no policy sends along; with framework = \"jobset\" the same roles run in a fleet"},
 		{!spec.Gang && !m.Gang.IsUnknown(), "gang", "the scheduler of a fleet sends gangs"},
 	} {
 		if wrong.is {

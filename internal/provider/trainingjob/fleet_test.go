@@ -191,6 +191,32 @@ func TestStatusOfAnotherJobOfTheName(t *testing.T) {
 	}
 }
 
+// A fleet takes jobs of all frameworks but TrainJobs, of which the plan says what to make instead.
+func TestFrameworksOfAFleet(t *testing.T) {
+	hub := startHub(t)
+	put(t, hub, `{apiVersion: policy.karmada.io/v1alpha1, kind: PropagationPolicy, metadata: {name: all, namespace: default},
+  spec: {schedulerName: gpuplan-fleet-scheduler, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}, {apiVersion: kubeflow.org/v1, kind: MPIJob}, {apiVersion: batch/v1, kind: Job},
+    {apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet}, {apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob}]}}`)
+	cli := acctest.StartCLI(t)
+	for framework, refused := range map[job.Framework]string{
+		job.PyTorch: "", job.MPI: "", job.Batch: "", job.JobSet: "",
+		job.TrainJob: `framework is not for jobs with fleet: a TrainJob has its pods in a TrainingRuntime, which no policy sends along; with framework = "jobset" the same roles run in a fleet.`,
+	} {
+		t.Run(string(framework), func(t *testing.T) {
+			config := strings.Replace(ofFleet(`policy = "all"`, ""), `"pytorch"`, fmt.Sprintf("%q", framework), 1)
+			if framework == job.MPI {
+				config = strings.Replace(config, "roles           = {", "roles           = { launcher = {},", 1)
+			}
+			if refused != "" {
+				cli.Refuses(t, config, acctest.Saying(refused))
+				return
+			}
+			cli.Write(t, config)
+			assert.Contains(t, cli.Must(t, "plan"), "2 to add")
+		})
+	}
+}
+
 // What the hub shows of a job that has left a cluster, that it has failed there, say, says nothing of what becomes of it.
 func TestStatusOfAJobThatGoesOn(t *testing.T) {
 	const of = `conditions: [{type: %s, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}]`

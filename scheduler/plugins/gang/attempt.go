@@ -173,7 +173,7 @@ func (p *Plugin) retryRejectedLater(key string) {
 	p.after(g.backoff, func() {
 		p.mu.Lock()
 		if g, ok := p.gangs[key]; ok {
-			g.rejectedOnce, g.rejected = nil, nil
+			g.forgetRejections()
 		}
 		p.mu.Unlock()
 		p.work.add(clusterstate.Change{Gang: key})
@@ -304,11 +304,16 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 	role, behind := roleOf(state, s.pod), p.behind(s.node)
 	p.mu.Lock()
 	g := p.gang(key, s.pod)
-	beside := map[string]int{}
+	beside, elsewhere := map[string]int{}, false
 	for _, other := range s.attempt.pods {
-		if other != s && other.reserved && other.node == s.node {
-			beside[roleOf(state, other.pod)]++
+		if other == s || !other.reserved {
+			continue
 		}
+		of := roleOf(state, other.pod)
+		if other.node == s.node {
+			beside[of]++
+		}
+		elsewhere = elsewhere || other.node != s.node && of != role
 	}
 	if len(beside) > 0 && why.Code() == fwk.UnschedulableAndUnresolvable {
 		// Those beside it may have taken what it lacks, such as a local volume. Without them a dry run tells.
@@ -317,6 +322,9 @@ func (p *Plugin) reject(ctx context.Context, key string, s *assumedPod, why *fwk
 	found := rejections{}
 	found.addRejected(role, s.node, beside, why)
 	g.checkFilters, g.asked = true, nil
+	if elsewhere && !slices.Contains(g.lacking, role) {
+		g.lacking = append(g.lacking, role)
+	}
 	if first := g.rejectedOnce[s.node]; first != nil && first != s.attempt && !behind {
 		g.rejected = g.rejected.with(found)
 	} else {

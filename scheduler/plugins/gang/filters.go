@@ -188,7 +188,7 @@ func attached(v corev1.Volume) bool {
 // dryRunFilters returns what other plugins reject of a decision, or else the order in which its
 // members can take their places. Members of a role are one shape: PreFilter runs once for
 // each, Filter for each member on its node, beside the members before it. The planner's order
-// is tried first, and the first pod where there is none; a member that is refused tries again
+// is tried first, and where there is none, roles that go before others, and the first pod; a member that is refused tries again
 // after the others.
 func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, firstPod *corev1.Pod) (rejections, []string, *blocked, error) {
 	r := &filterDryRun{Plugin: p, roles: map[string]*roleState{}, nodes: map[string]fwk.NodeInfo{}, placed: map[string]map[string]int{}, found: rejections{}}
@@ -217,11 +217,20 @@ func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, fir
 	for i, member := range d.Result.Placement.Order {
 		position[member] = i
 	}
+	first := p.precedenceOf(d.Key)
+	precedence := func(role string) int {
+		if at := slices.Index(first, role); at >= 0 {
+			return at
+		}
+		return len(first)
+	}
 	slices.SortStableFunc(due, func(a, b placement.Assignment) int {
 		if len(position) > 0 {
 			return cmp.Compare(position[a.Member], position[b.Member])
 		}
-		return cmp.Compare(rank(d.Pods[b.Member].UID == firstPod.UID), rank(d.Pods[a.Member].UID == firstPod.UID))
+		return cmp.Or(
+			cmp.Compare(precedence(roles[a.Member]), precedence(roles[b.Member])),
+			cmp.Compare(rank(d.Pods[b.Member].UID == firstPod.UID), rank(d.Pods[a.Member].UID == firstPod.UID)))
 	})
 	for len(due) > 0 {
 		var later []placement.Assignment
@@ -243,6 +252,16 @@ func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, fir
 		due = later
 	}
 	return nil, order, nil, nil
+}
+
+// precedenceOf are the roles of a gang whose members come before those of others.
+func (p *Plugin) precedenceOf(key string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g, ok := p.gangs[key]; ok {
+		return g.precedence
+	}
+	return nil
 }
 
 // rejectAll notes who refuses the places of members that none of the others help to theirs.

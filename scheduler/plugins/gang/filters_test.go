@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -218,4 +219,58 @@ func TestDevicesOfExtendedResourcesAreAskedFor(t *testing.T) {
 	node, status := b.cycle(pods[0])
 	require.True(t, status.IsSuccess(), status.Message())
 	assert.Equal(t, "b", node)
+}
+
+// Where a member takes what one on another node lacks, a volume of its zone say, the one that was refused comes first, and the other goes elsewhere.
+func TestMemberTakesWhatAnotherNodeNeeds(t *testing.T) {
+	zones := map[string]string{"a": "z1", "b": "z0", "c": "z1"} // each has one volume left
+	for name, sizes := range map[string][]int64{"the small one first": {2, 4}, "the large one first": {4, 2}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "a", "b", "c")
+			b.runs("on-a", "a", 1, 6, 0)
+			b.runs("on-b", "b", 1, 6, 0)
+			pods := b.gangPods("job", 2, 1)
+			for i, pod := range pods {
+				pod.Labels[contract.JobReplicaTypeLabel] = []string{"first", "second"}[i]
+				pod.Spec.Containers[0].Resources.Requests[contract.ResourceTopologyGPU] = *resource.NewQuantity(sizes[i], resource.DecimalSI)
+			}
+			b.submit(pods)
+			place := map[string]string{}
+			try := func(pod *corev1.Pod) {
+				state := framework.NewCycleState()
+				result, status := b.plugin.PreFilter(t.Context(), state, pod, nil)
+				nodes := framework.NewDefaultNodeToStatus()
+				if status.IsSuccess() {
+					node := result.NodeNames.UnsortedList()[0]
+					taken := slices.ContainsFunc(slices.Collect(maps.Values(place)), func(other string) bool { return zones[other] == zones[node] })
+					if !taken && b.plugin.Reserve(t.Context(), state, pod, node).IsSuccess() {
+						b.plugin.Permit(t.Context(), state, pod, node)
+						place[pod.Name], b.states[pod.UID], b.handle.waiting[pod.UID] = node, state, &fakeWaiting{}
+						return
+					}
+					nodes.Set(node, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "no volume is left in its zone").WithPlugin("VolumeBinding"))
+				}
+				b.plugin.PostFilter(t.Context(), state, pod, nodes)
+			}
+			for range 100 {
+				if len(place) == len(pods) {
+					break
+				}
+				b.work()
+				activated := b.handle.takeActivated()
+				for _, pod := range pods {
+					if slices.Contains(activated, pod.Name) && place[pod.Name] == "" && b.plugin.PreEnqueue(t.Context(), pod).IsSuccess() {
+						try(pod)
+					}
+					if waits := b.handle.waiting[pod.UID]; waits != nil && waits.rejected {
+						b.plugin.Unreserve(t.Context(), b.states[pod.UID], pod, place[pod.Name])
+						delete(place, pod.Name)
+						delete(b.handle.waiting, pod.UID)
+					}
+				}
+				b.elapse()
+			}
+			assert.ElementsMatch(t, []string{"b", "c"}, slices.Collect(maps.Values(place)), b.says(pods[0]))
+		})
+	}
 }

@@ -36,6 +36,10 @@ type gang struct {
 	// refused again a moment later, or in a dry run.
 	rejectedOnce map[string]*attempt
 	rejected     rejections
+	// lacking are roles of which another plugin has refused a node since while members of others held places elsewhere: what these had
+	// taken may have been what it lacked, a volume of its zone, say. When rejected nodes get another chance, precedence are those, whose
+	// members come first then.
+	lacking, precedence []string
 	// checkFilters means that another plugin has refused a node.
 	checkFilters bool
 	// backoff is how long the rejected nodes stay refused when nothing changes.
@@ -128,6 +132,11 @@ func (g *gang) fail(r *attempt) {
 	r.kept = g.pause == 0
 	g.failed, g.pause = r, min(max(2*g.pause, minBackoff), maxPause)
 	r.backoff = g.pause
+}
+
+// forgetRejections gives rejected nodes another chance. The plugin's lock must be held.
+func (g *gang) forgetRejections() {
+	g.rejectedOnce, g.rejected, g.precedence, g.lacking = nil, nil, g.lacking, nil
 }
 
 // isNext reports whether a member is the next to be reserved. The plugin's lock must be held.

@@ -233,7 +233,8 @@ func (p *Plugin) resetRejected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.gangs {
-		g.rejectedOnce, g.rejected, g.backoff = nil, nil, 0
+		g.forgetRejections()
+		g.backoff = 0
 	}
 }
 

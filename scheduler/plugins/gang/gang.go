@@ -36,7 +36,7 @@ type gang struct {
 	// refused again a moment later, or in a dry run.
 	rejectedOnce map[string]*attempt
 	rejected     rejections
-	// lacking are roles of which another plugin has refused a node since while members of others held places elsewhere: what these had
+	// lacking are roles of which another plugin has refused a node since while members of others were reserved elsewhere: what these had
 	// taken may have been what it lacked, a volume of its zone, say. When rejected nodes get another chance, precedence are those, whose
 	// members come first then.
 	lacking, precedence []string

@@ -579,6 +579,14 @@ func TestTwoAgents(t *testing.T) {
 	assert.Len(t, first.confirmer.of(g.pod).Containers, 1, "the agent that is left serves")
 }
 
+// Of a pod that is gone before what it was given could be written nothing stays.
+func TestAPodThatIsGoneUnconfirmed(t *testing.T) {
+	c := newConfirmer(&Agent{})
+	c.queue.AddRateLimited("gone")
+	go c.run(t.Context())
+	require.Eventually(t, func() bool { return c.queue.NumRequeues("gone") == 0 }, 20*time.Second, 5*time.Millisecond)
+}
+
 // An agent that takes a socket over leaves nobody without one: another agent that found none, or one that does not listen, would take
 // it for one of an agent that has ended.
 func TestASocketIsTakenOverAtOnce(t *testing.T) {

@@ -91,13 +91,15 @@ func (c *confirmer) run(ctx context.Context) {
 		c.mu.Lock()
 		pod, ok := c.pods[uid]
 		c.mu.Unlock()
-		if ok {
-			if err := c.write(ctx, uid, pod); err != nil && ctx.Err() == nil {
-				c.Log.Warn("what a pod was given is not confirmed on it yet", "pod", pod.name, "error", err)
-				c.queue.AddRateLimited(uid)
-			} else {
-				c.queue.Forget(uid)
-			}
+		var err error
+		if ok { // else it is gone
+			err = c.write(ctx, uid, pod)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.Log.Warn("what a pod was given is not confirmed on it yet", "pod", pod.name, "error", err)
+			c.queue.AddRateLimited(uid)
+		} else {
+			c.queue.Forget(uid)
 		}
 		c.queue.Done(uid)
 	}

@@ -160,6 +160,7 @@ func (k *fakeKubelet) register(ctx context.Context, request *pluginapi.RegisterR
 	}
 	client := pluginapi.NewDevicePluginClient(connection)
 	if _, err := client.GetDevicePluginOptions(ctx, &pluginapi.Empty{}); err != nil {
+		_ = connection.Close()
 		return nil, err
 	}
 	resource := request.ResourceName

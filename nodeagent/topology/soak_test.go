@@ -6,8 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/hardware"
+	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/soaktest"
 )
 
 var (
@@ -27,11 +26,11 @@ var (
 // A day of everything that GPUs, drivers and people do costs neither memory nor goroutines nor descriptors.
 func TestSoak(t *testing.T) {
 	w := newWorld(t)
-	s := &soak{agent: w.start(t, wired(t, "dgx1-v100")), random: rand.New(rand.NewPCG(*soakSeed, 0))}
+	s := &soaked{agent: w.start(t, wired(t, "dgx1-v100")), random: rand.New(rand.NewPCG(*soakSeed, 0))}
 	s.publisher.log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	s.observer.log = s.publisher.log
 	s.round()
-	var first usage
+	var first soaktest.Use
 	for day := range *soakDays {
 		for range 24 * 60 * 2 {
 			s.event()
@@ -49,49 +48,30 @@ func TestSoak(t *testing.T) {
 	}
 	last := s.usage()
 	t.Logf("at the end: %s, %d events", last, s.events)
-	assert.Less(t, last.heap, first.heap+256<<10, "the heap grows")
-	assert.LessOrEqual(t, last.goroutines, first.goroutines+1)
-	assert.LessOrEqual(t, last.descriptors, first.descriptors+1)
+	last.HasNotGrown(t, first, soaktest.Use{Heap: 256, Goroutines: 1, Descriptors: 1})
 	require.NotZero(t, s.events)
 	for _, info := range w.gpuNode(t).Status.GPUs {
 		assert.Equal(t, contract.Healthy, info.Health, "%+v", info)
 	}
 }
 
-// soak is an agent to which things happen.
-type soak struct {
+// soaked is an agent to which things happen.
+type soaked struct {
 	*agent
 	random *rand.Rand
 	swaps  int
 	events int
 }
 
-// usage is what the process has in use.
-type usage struct {
-	heap                    uint64
-	goroutines, descriptors int
-}
-
-func (u usage) String() string {
-	return fmt.Sprintf("%d KiB of heap, %d goroutines, %d descriptors", u.heap>>10, u.goroutines, u.descriptors)
-}
-
 // usage measures what is left when the API server of the test has forgotten what it was told.
-func (s *soak) usage() usage {
+func (s *soaked) usage() soaktest.Use {
 	s.w.ExpireWatches()
 	s.seen("the watches go on", func() bool { return s.Nodes.Synced() == nil })
-	for range 3 {
-		runtime.GC()
-	}
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
-	open, err := os.ReadDir("/proc/self/fd")
-	require.NoError(s.t, err)
-	return usage{heap: memory.HeapAlloc, goroutines: runtime.NumGoroutine(), descriptors: len(open)}
+	return soaktest.Measure(s.t)
 }
 
 // event has something happen in every tenth round, most of it to one GPU.
-func (s *soak) event() {
+func (s *soaked) event() {
 	if s.random.IntN(10) > 0 {
 		return
 	}
@@ -139,7 +119,7 @@ func (s *soak) event() {
 }
 
 // reboot starts the machine again, whole; the agent goes on, and sees that the GPUs were reset.
-func (s *soak) reboot(changed func(*gpu.Machine)) {
+func (s *soaked) reboot(changed func(*gpu.Machine)) {
 	m := wired(s.t, "dgx1-v100")
 	changed(&m)
 	s.source.set(hardware.Reading{Machine: m, DriverVersion: "550.1"})
@@ -149,7 +129,7 @@ func (s *soak) reboot(changed func(*gpu.Machine)) {
 }
 
 // repair ends all that is wrong, as a person does who swaps nothing: a reboot, and the GPUNode starts again.
-func (s *soak) repair() {
+func (s *soaked) repair() {
 	s.reboot(func(*gpu.Machine) {})
 	s.w.Remove(gpuNodeKind, "", nodeName)
 	s.seen("the GPUNode is gone", func() bool { live, err := s.live(); return err == nil && live.UID == "" })

@@ -28,6 +28,7 @@ type Runtime struct {
 	mu       sync.Mutex
 	listener net.Listener
 	trunks   []net.Conn
+	servers  []*ttrpc.Server
 	stuck    bool
 	refuses  error
 	has      *api.SynchronizeRequest
@@ -124,7 +125,10 @@ func (r *Runtime) Stop() {
 	for _, trunk := range r.trunks {
 		_ = trunk.Close()
 	}
-	r.listener, r.trunks = nil, nil
+	for _, server := range r.servers {
+		_ = server.Close()
+	}
+	r.listener, r.trunks, r.servers = nil, nil, nil
 }
 
 // connection is one plugin's.
@@ -148,6 +152,9 @@ func (r *Runtime) serve(trunk net.Conn) {
 		return
 	}
 	api.RegisterRuntimeService(server, &connection{r, api.NewPluginClient(ttrpc.NewClient(conn))})
+	r.mu.Lock()
+	r.servers = append(r.servers, server)
+	r.mu.Unlock()
 	_ = server.Serve(context.Background(), listener)
 }
 

@@ -55,3 +55,28 @@ func TestAllocationFrom(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
+
+// Whoever may write pods may write what reads as a record.
+func FuzzAllocationFrom(f *testing.F) {
+	f.Add(`{"version":1,"gang":"default/g","node":"n1","gpus":[1],"visible":[0,1],"ringGBps":1e300,"nvlinkRings":2}`)
+	f.Add(`{"version":1,"node":"n1","shares":[{"gpu":-1,"memoryGiB":9223372036854775807,"corePercent":50}],"notAsPlanned":"\ud800"}`)
+	f.Add(`{"version":1,"gpus":[1e3,"\xff`)
+	f.Add("null")
+	f.Fuzz(func(t *testing.T, text string) {
+		record, ok, err := contract.AllocationFrom(map[string]string{contract.AllocationAnnotation: text})
+		assert.True(t, ok)
+		if err != nil {
+			assert.Zero(t, record)
+			assert.Less(t, len(err.Error()), 1000, "it is an event")
+			return
+		}
+		written, err := record.Annotations()
+		require.NoError(t, err)
+		again, ok, err := contract.AllocationFrom(written)
+		require.NoError(t, err)
+		assert.True(t, ok)
+		same, err := again.Annotations()
+		require.NoError(t, err)
+		assert.Equal(t, written, same)
+	})
+}

@@ -29,3 +29,25 @@ func TestConfirmation(t *testing.T) {
 	_, _, err = contract.ConfirmationFrom(map[string]string{contract.ConfirmedAnnotation: `{"version": 2}`})
 	require.ErrorContains(t, err, "has version 2; this program reads version 1")
 }
+
+func FuzzConfirmationFrom(f *testing.F) {
+	f.Add(`{"version":1,"node":"n1","containers":{"main":{"way":"CDI","gpus":["GPU-1"],"indexes":[-1],"shares":[{"gpu":1,"memoryGiB":4}],"unenforced":true}}}`)
+	f.Add(`{"version":1,"containers":{"":null,"\ud800":{}}}`)
+	f.Add(`{"version":1,"containers":[]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		confirmation, ok, err := contract.ConfirmationFrom(map[string]string{contract.ConfirmedAnnotation: text})
+		assert.True(t, ok)
+		if err != nil {
+			assert.Zero(t, confirmation)
+			assert.Less(t, len(err.Error()), 1000)
+			return
+		}
+		written, err := confirmation.Annotation()
+		require.NoError(t, err)
+		again, _, err := contract.ConfirmationFrom(map[string]string{contract.ConfirmedAnnotation: written})
+		require.NoError(t, err)
+		same, err := again.Annotation()
+		require.NoError(t, err)
+		assert.Equal(t, written, same)
+	})
+}

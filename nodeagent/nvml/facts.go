@@ -3,6 +3,7 @@ package nvml
 import (
 	"fmt"
 	"math/bits"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -112,13 +113,16 @@ func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 // busID brings a PCI address to the form "0000:06:00.0". NVML writes the domain
 // with eight digits in newer structures and with four in older ones.
 func busID(s string) (string, error) {
-	domain, rest, ok := strings.Cut(strings.TrimSpace(s), ":")
-	number, err := strconv.ParseUint(domain, 16, 32)
-	if !ok || err != nil {
+	parts := pciAddress.FindStringSubmatch(strings.TrimSpace(s))
+	if parts == nil {
 		return "", fmt.Errorf("%q is not a PCI address", s)
 	}
-	return fmt.Sprintf("%04X:%s", number, strings.ToUpper(rest)), nil
+	domain, _ := strconv.ParseUint(parts[1], 16, 32) // it has 8 digits at most
+	return fmt.Sprintf("%04X:%s", domain, strings.ToUpper(parts[2])), nil
 }
+
+// pciAddress has the domain, and bus, device and function.
+var pciAddress = regexp.MustCompile(`^([0-9A-Fa-f]{1,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])$`)
 
 // cpuList renders a bit mask of CPUs, lowest word first, in the format of cpuset: "0-19,40-59".
 func cpuList(words []uint) string {

@@ -114,3 +114,21 @@ func TestMasks(t *testing.T) {
 	assert.Equal(t, 65, firstNode([]uint{0, 2}))
 	assert.Equal(t, -1, firstNode([]uint{0}))
 }
+
+// What a driver writes in the place of a PCI address is none: it becomes a part of paths, and is published.
+func FuzzBusID(f *testing.F) {
+	for _, s := range []string{"00000000:06:00.0", "0000:8a:00.0", "10000:E1:00.0", "0000:../../..", "0000:\xff", "0:06:00.0 ", "FFFFFFFF:FF:1F.7", ":", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		address, err := busID(s)
+		if err != nil {
+			assert.Empty(t, address)
+			return
+		}
+		assert.Regexp(t, `^[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-7]$`, address)
+		again, err := busID(address)
+		require.NoError(t, err)
+		assert.Equal(t, address, again)
+	})
+}

@@ -86,3 +86,37 @@ func TestGPUs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, gpus)
 }
+
+// Where devices are is read from the names of folders, and from what their files say.
+func FuzzNICs(f *testing.F) {
+	const device = "pci0000:00/0000:00:01.0/0000:01:00.0"
+	f.Add(device, device, "0", "0x030200", "0000:01:00.0")
+	f.Add("pci0000:80/0000:80:01.0/0000:81:00.0/virtio2", "pci", "-99999999999999999999", "\xff", "../../../devices")
+	f.Add("pci:::/::/a:b:c", "platform/x", "", "0x", "")
+	f.Fuzz(func(t *testing.T, nic, device, numa, class, address string) {
+		s := tree{t, t.TempDir()}
+		for link, path := range map[string]string{"class/infiniband/mlx5_0/device": nic, filepath.Join("bus/pci/devices", filepath.Base(device)): device} {
+			folder := filepath.Join(s.root, "devices", path)
+			if !filepath.IsLocal(path) || os.MkdirAll(folder, 0o755) != nil {
+				t.Skip("no folder has this name")
+			}
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "numa_node"), []byte(numa), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "class"), []byte(class), 0o600))
+			at := filepath.Join(s.root, link)
+			require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o755))
+			require.NoError(t, os.Symlink(folder, at))
+		}
+		gpus := []gpu.GPU{{PCIBusID: address}, {PCIBusID: filepath.Base(device)}}
+		nics, err := pci.NICs(s.root, gpus)
+		require.NoError(t, err)
+		require.Len(t, nics, 1)
+		for _, link := range nics[0].Links {
+			assert.NotContains(t, []gpu.Class{gpu.Self, gpu.NVLink}, link.Class)
+		}
+		machine := gpu.Machine{GPUs: []gpu.GPU{{Index: 0}, {Index: 1}}, Links: [][]gpu.Link{{{Class: gpu.Self}, {}}, {{}, {Class: gpu.Self}}}, NICs: nics}
+		assert.NoError(t, machine.Validate())
+		_, err = pci.GPUs(s.root)
+		assert.NoError(t, err)
+		pci.Class(s.root, address)
+	})
+}

@@ -2,6 +2,7 @@ package fleetplan_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -73,6 +74,28 @@ func (w *world) runs(t *testing.T, in, job string, gpus ...int) {
   spec: {nodeName: node, schedulerName: gpuplan-scheduler, containers: [{name: c, resources: {limits: {aliyun.com/gpu: "%[3]d"}, requests: {aliyun.com/gpu: "%[3]d"}}}]}, status: {phase: Running}}`, job, contract.JobNameLabel, len(gpus), contract.TopologyGroupLabel, contract.TopologyReplicasLabel))
 	pod.SetAnnotations(record)
 	w.members[in].Put(pod)
+}
+
+// serveJobs has all serve PyTorchJobs, and the hub have job j, of which it returns the UID.
+func (w *world) serveJobs(t *testing.T) (uid string) {
+	t.Helper()
+	for _, server := range append(slices.Collect(maps.Values(w.members)), w.hub) {
+		server.Put(object(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: pytorchjobs.kubeflow.org},
+  spec: {group: kubeflow.org, scope: Namespaced, names: {kind: PyTorchJob, plural: pytorchjobs}, versions: [{name: v1, served: true, storage: true}]}}`))
+	}
+	w.hub.Put(object(t, `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, namespace: default, uid: first}}`))
+	client, err := kube.New(w.hub.Config())
+	require.NoError(t, err)
+	live, err := client.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+	require.NoError(t, err)
+	return string(live.GetUID())
+}
+
+// brought has a cluster have job j as Karmada brings it from the object of a hub.
+func (w *world) brought(t *testing.T, in, from string) {
+	t.Helper()
+	w.members[in].Put(object(t, fmt.Sprintf(`{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: j, namespace: default, labels: {%s: "true"}, annotations: {%s: %s}}}`,
+		contract.KarmadaManagedLabel, contract.KarmadaTemplateAnnotation, from)))
 }
 
 // job is a gang of workers with two GPUs each, with what the clusters of those names have.
@@ -244,6 +267,20 @@ func TestFindings(t *testing.T) {
 		"in the place of what it was": {func(t *testing.T, w *world) fleetplan.Answer {
 			w.runs(t, "a", "j", 0, 1, 2, 3, 4, 5)
 			w.runs(t, "b", "other", 0)
+			return w.planned(t, w.job(t, "j", 4))
+		}, nil, ""},
+		"where another fleet has one of its name": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.serveJobs(t)
+			w.brought(t, "a", "elsewhere")
+			w.runs(t, "a", "j", 0, 1, 2, 3, 4, 5, 6, 7)
+			w.runs(t, "b", "other", 0, 1)
+			w.Keep("default/other")
+			return w.planned(t, w.job(t, "j", 4))
+		}, []string{"error: Job does not fit in any cluster: ", "a: it has another job of that name: an earlier one, someone's there, or that of another fleet; give one of them another name; b: "}, ""},
+		"where it is itself": {func(t *testing.T, w *world) fleetplan.Answer {
+			w.brought(t, "a", w.serveJobs(t))
+			w.runs(t, "a", "j", 0, 1, 2, 3, 4, 5, 6, 7)
+			w.runs(t, "b", "other", 0, 1)
 			return w.planned(t, w.job(t, "j", 4))
 		}, nil, ""},
 		"in the place of one that leaves later": {func(t *testing.T, w *world) fleetplan.Answer {

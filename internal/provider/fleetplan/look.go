@@ -8,8 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/fleet"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/clusterchoice"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
@@ -47,6 +49,10 @@ func (f *Fleet) lookAt(ctx context.Context, all []*contract.FleetCluster, j *pla
 			o.why[c.Name], o.unread[c.Name] = "its state cannot be read: "+err.Error(), true
 			continue
 		}
+		if why = f.taken(ctx, c, j); why != "" {
+			o.why[c.Name] = why
+			continue
+		}
 		view, err := f.view(seen, c.Name, j, others)
 		if err != nil {
 			o.why[c.Name] = err.Error()
@@ -79,6 +85,29 @@ func (f *Fleet) seen(ctx context.Context, c *contract.FleetCluster) (*cluster.Sn
 		return nil, err
 	}
 	return m.Seen.Snapshot(ctx)
+}
+
+// taken says that a cluster has another job of the name than the hub has, so that the hub sends none there, "" for no such job. That a
+// cluster cannot be asked is said elsewhere.
+func (f *Fleet) taken(ctx context.Context, c *contract.FleetCluster, j *planned) (why string) {
+	if why, known := j.taken[c.Name]; known {
+		return why
+	}
+	defer func() { j.taken[c.Name] = why }()
+	m, err := f.Member(ctx, c)
+	if err != nil {
+		return ""
+	}
+	namespace, name, _ := strings.Cut(j.ID, "/")
+	there, err := m.Client.Get(ctx, j.Kind, namespace, name)
+	if err != nil || there.GetDeletionTimestamp() != nil {
+		return ""
+	}
+	own, err := f.hub.Get(ctx, j.Kind, namespace, name)
+	if err == nil && fleet.Brought(there, own.GetUID()) || err != nil && !kube.IsNotFound(err) {
+		return ""
+	}
+	return "it has another job of that name: an earlier one, someone's there, or that of another fleet; give one of them another name"
 }
 
 // view is a cluster without the jobs that leave, with the pools as a job and those others were given them, and with the places of these.

@@ -64,6 +64,8 @@ type planned struct {
 	Job
 	// place is by the capacity that the job was given, actual as the clusters are; nil for none.
 	place, actual *Place
+	// taken says of clusters, by name, that they have another job of this one's name, "" of those that have none, as far as they were asked.
+	taken map[string]string
 }
 
 // Answer is what becomes of a job.
@@ -92,7 +94,7 @@ func (f *Fleet) Plan(ctx context.Context, j Job) (a Answer, err error) {
 		return a, err
 	}
 	f.visit(j.ID)
-	p := &planned{Job: j}
+	p := &planned{Job: j, taken: map[string]string{}}
 	f.mu.Lock()
 	before := f.before(j)
 	p.place = given(p, all, before)
@@ -126,7 +128,7 @@ func (f *Fleet) Now(ctx context.Context, j Job, place *Place) (a Answer, err err
 	}
 	f.deciding.Lock() // two jobs at once would find the same place
 	defer f.deciding.Unlock()
-	p := &planned{Job: j, place: place}
+	p := &planned{Job: j, place: place, taken: map[string]string{}}
 	f.mu.Lock()
 	if was := f.jobs[j.ID]; was != nil {
 		p.After = was.After // those that come after it come after these as well
@@ -155,7 +157,7 @@ func (f *Fleet) Expect(ctx context.Context, j Job, place *Place) {
 	if err != nil {
 		return // a job that is placed says so
 	}
-	p := &planned{Job: j, place: place}
+	p := &planned{Job: j, place: place, taken: map[string]string{}}
 	now := f.look(ctx, all, p, nil)
 	p.actual = now.place()
 	f.mu.Lock()

@@ -69,6 +69,8 @@ type Policy struct {
 	Scheduler string
 	// Held means that the jobs wait in the queue of the hub.
 	Held bool
+	// Dependencies means that what the jobs refer to is sent along with them.
+	Dependencies bool
 	fleet.Rules
 
 	// priority is the greater, the sooner the policy takes objects that others select as well.
@@ -90,6 +92,7 @@ func policyOf(object *unstructured.Unstructured) (*Policy, error) {
 			ResourceSelectors []selector  `json:"resourceSelectors"`
 			Priority          int32       `json:"priority"`
 			SchedulerName     string      `json:"schedulerName"`
+			PropagateDeps     bool        `json:"propagateDeps"`
 			Placement         fleet.Rules `json:"placement"`
 			Suspension        struct {
 				Scheduling bool `json:"scheduling"`
@@ -100,7 +103,7 @@ func policyOf(object *unstructured.Unstructured) (*Policy, error) {
 		return nil, fmt.Errorf("policy %s/%s is not what its kind promises: %w", object.GetNamespace(), object.GetName(), err)
 	}
 	s := read.Spec
-	p := &Policy{Name: object.GetName(), Scheduler: s.SchedulerName, Held: s.Suspension.Scheduling, Rules: s.Placement, priority: s.Priority, selectors: s.ResourceSelectors}
+	p := &Policy{Name: object.GetName(), Scheduler: s.SchedulerName, Held: s.Suspension.Scheduling, Dependencies: s.PropagateDeps, Rules: s.Placement, priority: s.Priority, selectors: s.ResourceSelectors}
 	return p, nil
 }
 

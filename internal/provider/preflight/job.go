@@ -194,6 +194,9 @@ type check struct {
 	classOf      ClassOf
 	// onHub means that the job's pods are in another cluster.
 	onHub bool
+	// members means that the cluster is one of them, and unmet is what it does not have then.
+	members *Members
+	unmet   map[named]bool
 
 	Answer
 	// missing are those of the findings that say that something is absent, or about to be.
@@ -213,6 +216,16 @@ const namespace = "namespace"
 func (c *check) absent(err error, attribute, kind, name string) bool {
 	if !kube.IsNotFound(err) {
 		return false
+	}
+	if what := (named{attribute, kind, name}); c.members != nil {
+		if c.members.arrives(c.ctx, c.spec, what) {
+			return false
+		}
+		if c.unmet == nil {
+			c.unmet = map[named]bool{}
+		}
+		c.unmet[what] = true
+		return true
 	}
 	detail := fmt.Sprintf("Job %s needs the %s %s, which the cluster does not have now. "+
 		"When another resource of this configuration creates it, name that resource in depends_on of the job, so that it comes first.", c.spec.ID(), kind, name)

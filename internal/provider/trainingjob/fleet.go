@@ -42,7 +42,7 @@ type fleetClusterModel struct {
 
 var fleetSchema = schema.SingleNestedAttribute{
 	MarkdownDescription: "Sends the job to a member cluster of a fleet. The provider, or an alias of it, is configured for the hub then. The plan names the cluster as well as the nodes and GPUs, by the rules of the hub's scheduler of gangs, which keeps to it. " +
-		"The job is a gang of any framework but `trainjob`; what is made beside it (`arena_compatible`, `tensorboard`), `suspend`, `queue`, `pools`, `allow_preemption` and `ttl_seconds_after_finished` are not for jobs of a fleet. What admission in the member clusters makes of its pods is not known to the plan.",
+		"The job is a gang of any framework but `trainjob`; what is made beside it (`arena_compatible`, `tensorboard`), `suspend`, `queue`, `pools`, `allow_preemption` and `ttl_seconds_after_finished` are not for jobs of a fleet. The plan looks in the member clusters for the PriorityClass, the ServiceAccount, the Secrets and the claims that its pods name; what admission and ResourceQuotas there make of its pods, and whether claims can be mounted by as many, is not known to it.",
 	Optional: true,
 	Attributes: map[string]schema.Attribute{
 		"policy": schema.StringAttribute{

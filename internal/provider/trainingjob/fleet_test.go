@@ -217,6 +217,60 @@ func TestFrameworksOfAFleet(t *testing.T) {
 	}
 }
 
+// A plan looks in the clusters to which a job may go for what its pods name, unless that comes along with the job.
+func TestWhatMemberClustersLack(t *testing.T) {
+	const (
+		account = `{apiVersion: v1, kind: ServiceAccount, metadata: {name: trainer, namespace: default}}`
+		claim   = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: default}, spec: {accessModes: [ReadWriteMany]}, status: {phase: Bound}}`
+		class   = `{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 1}`
+		secret  = `{apiVersion: v1, kind: Secret, metadata: {name: registry, namespace: default}, type: kubernetes.io/dockerconfigjson}`
+		all     = `
+  service_account    = "trainer"
+  priority_class     = "high"
+  image_pull_secrets = ["registry"]
+  volumes            = { data = { claim = "data", mount_path = "/data" } }`
+		policyOf = `{apiVersion: policy.karmada.io/v1alpha1, kind: PropagationPolicy, metadata: {name: p, namespace: default},
+  spec: {schedulerName: gpuplan-fleet-scheduler, propagateDeps: %t, resourceSelectors: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob}], placement: {clusterAffinity: {clusterNames: [%s]}}}}`
+	)
+	missing := func(kind, name string) string {
+		return fmt.Sprintf("Job default/j needs the %s %s, which these member clusters do not have now: m. The job does not run there before it is there.", kind, name)
+	}
+	four := []string{missing("PriorityClass", "high"), missing("ServiceAccount", "default/trainer"), missing("Secret", "default/registry"), missing("PersistentVolumeClaim", "default/data")}
+	for name, test := range map[string]struct {
+		onHub, there []string
+		dependencies bool
+		policy       string
+		says, silent []string
+	}{
+		"nothing is there":          {policy: "m", says: append(four, "Create it there, or have the policy keep the job from there.")},
+		"all is there":              {policy: "m", there: []string{account, claim, class, secret}, silent: four},
+		"what comes along":          {policy: "m", onHub: []string{account, claim, class, secret}, dependencies: true, says: four[:1], silent: four[1:]},
+		"what could come along":     {policy: "m", onHub: []string{account, claim, class, secret}, says: append(four, "The hub has it: with propagate_deps = true policy p sends it along.")},
+		"the job does not go there": {policy: "other", silent: four},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hub, member := startFleet(t)
+			put(t, hub, policyOf, test.dependencies, test.policy)
+			for _, text := range test.onHub {
+				put(t, hub, "%s", text)
+			}
+			for _, text := range test.there {
+				put(t, member, "%s", text)
+			}
+			cli := acctest.StartCLI(t)
+			config := strings.Replace(ofFleet(`policy = "p"`, all), `"off"`, `"warn"`, 1)
+			cli.Write(t, config)
+			said := acctest.Unwrapped(cli.Must(t, "plan"))
+			for _, text := range test.says {
+				assert.Contains(t, said, text)
+			}
+			for _, text := range test.silent {
+				assert.NotContains(t, said, text)
+			}
+		})
+	}
+}
+
 // What the hub shows of a job that has left a cluster, that it has failed there, say, says nothing of what becomes of it.
 func TestStatusOfAJobThatGoesOn(t *testing.T) {
 	const of = `conditions: [{type: %s, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}]`

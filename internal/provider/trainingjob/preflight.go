@@ -119,7 +119,7 @@ type question struct {
 	answer preflight.Answer
 	// asked is false when nobody could ask; forArena means that the cluster serves what arena knows.
 	asked, forArena bool
-	// onHub is what the hub of a fleet has answered.
+	// onHub is what the hub of a fleet and its clusters have answered.
 	onHub []preflight.Finding
 }
 
@@ -134,7 +134,7 @@ func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
 		if hub := r.asked(ctx, q.level); hub != nil && !m.Fleet.IsUnknown() {
 			spec.Owner = r.Session.Owner
 			if spec, _, err := inVersion(hub, sameUnknownImage(spec)); err == nil {
-				q.onHub = preflight.OnHub(ctx, hub, spec)
+				q.onHub = append(preflight.OnHub(ctx, hub, spec), r.inMembers(ctx, m, hub, spec)...)
 			}
 		}
 		return q
@@ -154,6 +154,36 @@ func (r *trainingJob) ask(ctx context.Context, m model) (q question) {
 	}
 	q.asked, q.answer = true, preflight.Job(ctx, client, q.spec, unknownClaim, r.Session.StorageClass)
 	return q
+}
+
+// inMembers asks the clusters to which a job of a fleet may go for what its pods name. Who places the job says which cannot be asked.
+func (r *trainingJob) inMembers(ctx context.Context, m model, hub *kube.Client, spec job.Spec) []preflight.Finding {
+	fleet, err := r.Session.Fleet()
+	if err != nil {
+		return nil
+	}
+	policy, _, err := r.policyOf(ctx, m)
+	if err != nil {
+		return nil
+	}
+	all, err := fleet.Clusters(ctx)
+	if err != nil {
+		return nil
+	}
+	members := preflight.Members{Hub: hub, Clients: map[string]*kube.Client{}, Policy: policy.Name, Dependencies: policy.Dependencies}
+	for _, of := range all {
+		if _, why := policy.Bars(of, spec.GVK()); why != "" {
+			continue
+		}
+		member, err := fleet.Member(ctx, of)
+		if err == nil {
+			_, err = member.Seen.Snapshot(ctx)
+		}
+		if err == nil {
+			members.Clients[of.Name] = member.Client
+		}
+	}
+	return preflight.InMembers(ctx, members, spec, unknownClaim)
 }
 
 // askResume asks the cluster whether it would let the pods of a job that exists start, whatever the check: what admission makes

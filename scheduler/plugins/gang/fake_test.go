@@ -29,6 +29,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -54,6 +55,8 @@ type fakeHandle struct {
 	rejects func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status
 	// refuses is what another plugin says of a pod whatever the node; nil for nothing.
 	refuses func(pod *corev1.Pod) *fwk.Status
+	// queue is told of activations, too, nil for none.
+	queue *queue.PriorityQueue
 	// dryRuns counts how often PreFilter was run.
 	dryRuns int
 }
@@ -88,7 +91,10 @@ func (h *fakeHandle) SnapshotSharedLister() fwk.SharedLister {
 func (h *fakeHandle) ClientSet() kubernetes.Interface           { return h.client }
 func (h *fakeHandle) EventRecorder() events.EventRecorderLogger { return h.recorder }
 
-func (h *fakeHandle) Activate(_ klog.Logger, pods map[string]*corev1.Pod) {
+func (h *fakeHandle) Activate(logger klog.Logger, pods map[string]*corev1.Pod) {
+	if h.queue != nil {
+		h.queue.Activate(logger, pods)
+	}
 	h.activating.Lock()
 	defer h.activating.Unlock()
 	for _, pod := range pods {

@@ -63,12 +63,12 @@ func (m *Modes) device(uuid string, call func(nvml.Device) nvml.Return) error {
 	if ret == nvml.SUCCESS {
 		ret = call(device)
 	}
+	if ret != nvml.SUCCESS {
+		err = fmt.Errorf("%w", ret) // while NVML is there, which has the words
+	}
 	release()
 	if driverIsGone(ret) {
 		m.lib.close(ret)
 	}
-	if ret != nvml.SUCCESS {
-		return ret
-	}
-	return nil
+	return err
 }

@@ -76,7 +76,7 @@ func TestSoak(t *testing.T) {
 		if now := quiet(); turn == 0 {
 			first = now
 		} else {
-			now.HasNotGrown(t, first, soaktest.Use{Heap: 128, Resident: 2048, Goroutines: 1, Descriptors: 1})
+			now.HasNotGrown(t, first, soaktest.Use{Heap: 128, Resident: 8192, Goroutines: 1, Descriptors: 1})
 		}
 	}
 }

@@ -79,12 +79,15 @@ func (s *source) Read(context.Context) (hardware.Reading, error) {
 		return hardware.Reading{}, err
 	}
 	reading, answering, ret := s.read()
+	if ret != nvml.SUCCESS {
+		err = fmt.Errorf("count the GPUs: %w", ret) // while NVML is there, which has the words
+	}
 	release()
 	if driverIsGone(ret) {
 		s.lib.close(ret)
 	}
-	if ret != nvml.SUCCESS {
-		return hardware.Reading{}, fmt.Errorf("count the GPUs: %w", ret)
+	if err != nil {
+		return hardware.Reading{}, err
 	}
 	if s.lib.reloaded() {
 		for _, entry := range reading.Machine.GPUs {

@@ -309,11 +309,15 @@ func (s *headlines) requireHeadline(name string, h hindrance) (state explain.Sta
 	answer := s.ask(s.t, name, h.what)
 	assert.Equal(s.t, runs, answer.State == explain.Running, "%s with %s: %+v", name, h.what, answer)
 	assert.NotEqual(s.t, explain.Fits, answer.State, "%s with %s", name, h.what)
-	evicts := slices.ContainsFunc(s.marked(), func(p corev1.Pod) bool {
-		preemptor, _ := preemptorOf(&p)
-		return preemptor == name
-	})
-	assert.Equal(s.t, evicts, answer.State == explain.Preempting, "%s with %s: %+v", name, h.what, answer)
-	s.t.Logf("%s with %s: %s", name, h.what, answer.State)
-	return answer.State
+	state = answer.State
+	require.EventuallyWithT(s.t, func(c *assert.CollectT) { // what the scheduler has decided is written a moment later
+		evicts := slices.ContainsFunc(s.marked(), func(p corev1.Pod) bool {
+			preemptor, _ := preemptorOf(&p)
+			return preemptor == name
+		})
+		answer = s.ask(c, name, h.what)
+		assert.Equal(c, evicts, answer.State == explain.Preempting)
+	}, settled, 100*time.Millisecond, "%s with %s: %+v", name, h.what, answer)
+	s.t.Logf("%s with %s: %s", name, h.what, state)
+	return state
 }

@@ -297,11 +297,13 @@ func TestAPodThatBeginsWhileTheEnforcerIsTold(t *testing.T) {
 	p := w.pod("p", &contract.Allocation{Shares: []contract.GPUShare{{GPU: 1, MemoryGiB: 1}}}, container("main", amounts{memory: 1}))
 	g := w.kubelet.admitted(p, "main", memory, "gpuplan-1-0")
 	given := make(chan error, 1)
+	told := func(times int64) {
+		require.Eventually(t, func() bool { return e.telling.Load() == times }, 20*time.Second, time.Millisecond)
+	}
+	told(1)
 	e.hangs <- struct{}{} // the next time it hangs
 	wake(w.agent.moved)
-	require.Eventually(t, func() bool {
-		return !w.agent.sharing.mu.TryLock() || func() bool { w.agent.sharing.mu.Unlock(); return false }()
-	}, 20*time.Second, time.Millisecond)
+	told(2)
 	go func() { given <- w.agent.start(t.Context(), memory, g.ids) }()
 	require.Never(t, func() bool { return e.edited.Load() > 0 }, 300*time.Millisecond, time.Millisecond)
 	goOn()

@@ -343,10 +343,12 @@ func pairKey(a, b *job) string { return keyOf([]*job{a, b}) }
 
 // keyOf names a set of jobs.
 func keyOf(jobs []*job) string {
-	var ids []string
+	return strings.Join(slices.Sorted(slices.Values(idsOf(jobs))), " ")
+}
+
+func idsOf(jobs []*job) (ids []string) {
 	for _, j := range jobs {
 		ids = append(ids, j.Gang.ID)
 	}
-	slices.Sort(ids)
-	return strings.Join(ids, " ")
+	return ids
 }

@@ -169,6 +169,9 @@ func (l *Ledger) atOnce(jobs []*job) []Finding {
 // lastOf is what comes of one of the candidates being placed last, nil for those that have no room then, and not in the order
 // that was tried: it depends on the order whether others leave, and who, or else whether the job has to wait.
 func (l *Ledger) lastOf(c course, jobs, candidates []*job) (instead []eviction, waits []course) {
+	if c.waiting != nil && !l.complete {
+		return nil, nil // it is said that they do not fit, and who goes is another question while jobs may leave
+	}
 	view, gangs := l.ground(jobs)
 	if followAll(view, gangs) {
 		return nil, nil // whoever is placed before, each has its planned place
@@ -492,10 +495,7 @@ func (l *Ledger) evictions(evicted []eviction, jobs []*job) []Finding {
 		if !slices.ContainsFunc(e.victims, func(v placement.Victim) bool { return !known(v) }) {
 			continue
 		}
-		var beside []string
-		for _, other := range contenders(e.job, jobs) {
-			beside = append(beside, other.Gang.ID)
-		}
+		beside := idsOf(contenders(e.job, jobs))
 		occasion := "has no free place beside " + join(beside)
 		if e.may {
 			occasion += ", when it is placed last"
@@ -545,10 +545,7 @@ func (l *Ledger) waits(c course, jobs []*job, key string) Finding {
 func (l *Ledger) mayWait(waits []course, jobs []*job) (findings []Finding) {
 	for _, c := range waits {
 		id := c.waiting.Gang.ID
-		ids := []string{id}
-		for _, j := range l.inItsWay(c, jobs) {
-			ids = append(ids, j.Gang.ID)
-		}
+		ids := append([]string{id}, idsOf(l.inItsWay(c, jobs))...)
 		findings = append(findings, Finding{
 			Kind: Waits, Jobs: ids, Error: c.waiting.RequireImmediate, Summary: "Jobs fit together in another order only",
 			Detail: fmt.Sprintf("Job %s fits at the same time as %s, but not when it is placed last: it may have to wait until others finish. "+
@@ -575,10 +572,7 @@ func (p *picture) below(priority int32) (names []string) {
 func (l *Ledger) leftOut(parts []part, jobs []*job) (findings []Finding) {
 	for _, p := range parts {
 		g := l.gang(p.job)
-		ids := []string{p.job.Gang.ID}
-		for _, other := range contenders(p.job, jobs) {
-			ids = append(ids, other.Gang.ID)
-		}
+		ids := append([]string{p.job.Gang.ID}, idsOf(contenders(p.job, jobs))...)
 		findings = append(findings, Finding{
 			Kind: InPart, Jobs: ids, Error: p.job.RequireImmediate, Summary: notAllHaveQuota,
 			Detail: fmt.Sprintf("%d of %d members of job %s are planned, but only %d have quota %s at the same time as %s: the others start when it has more.",

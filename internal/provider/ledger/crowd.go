@@ -78,10 +78,7 @@ func (b *packed) add(j *job, g placement.Gang) bool {
 // sayCrowds says which jobs fit together only if others leave.
 func (l *Ledger) sayCrowds(visited string) (findings []Finding) {
 	for _, c := range l.crowds() {
-		ids := []string{c.waiting.Gang.ID}
-		for _, j := range l.inItsWay(c.course, c.jobs) {
-			ids = append(ids, j.Gang.ID)
-		}
+		ids := append([]string{c.waiting.Gang.ID}, idsOf(l.inItsWay(c.course, c.jobs))...)
 		f, report := l.graded(Finding{
 			Kind: Waits, Jobs: ids, key: "crowd " + ids[0], Summary: "Jobs fit together only if others leave",
 			Detail: fmt.Sprintf("Job %s does not fit at the same time as %s beside what runs now: all of them start once %s, of this configuration, no longer runs, "+notCome,

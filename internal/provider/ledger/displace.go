@@ -84,10 +84,7 @@ func meets(open, planned *job) bool {
 // displaces says that jobs whose places are known after apply may get those of others that
 // are planned: the job is of one kind, the others of the other.
 func displaces(j *job, others []*job, promised bool) Finding {
-	var names []string
-	for _, other := range others {
-		names = append(names, other.Gang.ID)
-	}
+	names := idsOf(others)
 	open, planned := j.Gang.ID, join(names)
 	if promised {
 		open, planned = planned, open

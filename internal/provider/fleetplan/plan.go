@@ -68,6 +68,10 @@ type planned struct {
 	taken map[string]string
 }
 
+func newPlanned(j Job, place *Place) *planned {
+	return &planned{Job: j, place: place, taken: map[string]string{}}
+}
+
 // Answer is what becomes of a job.
 type Answer struct {
 	// Place is where the job goes by the capacity that it was given, nil for nowhere, or where it was given none.
@@ -94,7 +98,7 @@ func (f *Fleet) Plan(ctx context.Context, j Job) (a Answer, err error) {
 		return a, err
 	}
 	f.visit(j.ID)
-	p := &planned{Job: j, taken: map[string]string{}}
+	p := newPlanned(j, nil)
 	f.mu.Lock()
 	before := f.before(j)
 	p.place = given(p, all, before)
@@ -128,7 +132,7 @@ func (f *Fleet) Now(ctx context.Context, j Job, place *Place) (a Answer, err err
 	}
 	f.deciding.Lock() // two jobs at once would find the same place
 	defer f.deciding.Unlock()
-	p := &planned{Job: j, place: place, taken: map[string]string{}}
+	p := newPlanned(j, place)
 	f.mu.Lock()
 	if was := f.jobs[j.ID]; was != nil {
 		p.After = was.After // those that come after it come after these as well
@@ -157,7 +161,7 @@ func (f *Fleet) Expect(ctx context.Context, j Job, place *Place) {
 	if err != nil {
 		return // a job that is placed says so
 	}
-	p := &planned{Job: j, place: place, taken: map[string]string{}}
+	p := newPlanned(j, place)
 	now := f.look(ctx, all, p, nil)
 	p.actual = now.place()
 	f.mu.Lock()

@@ -241,6 +241,7 @@ var grantedOnHub = map[string][]string{
 		"cluster.karmada.io/clusters: get list watch",
 		"work.karmada.io/resourcebindings: get list watch patch",
 		"work.karmada.io/resourcebindings/status: patch",
+		"work.karmada.io/works: get",
 		"kubeflow.org/*: get",
 		"jobset.x-k8s.io/jobsets: get",
 		"trainer.kubeflow.org/trainjobs: get",

@@ -122,15 +122,17 @@ func TestRoutedGangIsNotSplit(t *testing.T) {
 	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.routePods()
-	for _, name := range []string{"first", "second"} {
+	create := func(name string) {
 		for _, pod := range s.unnamed(topologyGang(name, 3, 2)) {
 			s.create(pod)
 		}
 	}
-	s.awaitReason("second", "1 of 3")
+	create("first") // two gangs that are created in one moment start in either order
 	for _, pod := range s.awaitBound("first") {
 		assert.Len(t, s.allocation(pod).GPUs, 2)
 	}
+	create("second")
+	s.awaitReason("second", "1 of 3")
 	assert.Zero(t, bound(s.list(t.Context(), "second")))
 }
 

@@ -21,6 +21,7 @@ func TestFalseAlarms(t *testing.T) {
 	evicts := says("Running jobs would be evicted", "Job default/a has no free place, and the scheduler would evict for it: default/old (2 pods, priority 0).")
 	overtaken := says("Gangs that wait come first", "Job default/a does not fit: the scheduler gives what this plan frees or adds to gangs that wait for room already, and that is default/waits.")
 	contention := says("Jobs fit alone, but not together", "Job default/a fits on its own, but not at the same time as default/b: one of them will wait.")
+	reordered := says("Jobs fit together in another order only", "Job default/a has no room when default/b starts first: it will wait.")
 	needs := says("Job starts when others have left", "Job default/a does not fit beside what runs now. It starts once this plan has taken default/old away.")
 	untouched := says("Job starts when others have left", "Job default/a does not fit beside what runs now. It starts only once default/old, of this configuration, no longer runs.")
 	crossing := says("Two jobs are planned on the same GPUs", "Jobs default/a and default/b are each planned on p[0] GPU 0.")
@@ -151,6 +152,8 @@ func TestFalseAlarms(t *testing.T) {
 		{"who waits needs a node", []func(*snapshot){alone, waits(2)}, overtaken, true},
 		{"fit together", []func(*snapshot){small}, contention, false},
 		{"do not fit together", nil, contention, true},
+		{"fit together in every order", []func(*snapshot){small}, reordered, false},
+		{"have no room one after the other", nil, reordered, true},
 		{"nobody is evicted without need", []func(*snapshot){alone, small, running, higher, func(s *snapshot) { s.next.jobs[0].gpus = 1 }}, evicts, false},
 		{"a lower priority makes room", []func(*snapshot){alone, running, higher}, evicts, true},
 		{"the same priority does not", []func(*snapshot){alone, running}, evicts, false},

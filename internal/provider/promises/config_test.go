@@ -203,7 +203,7 @@ func (c configuration) renderJob(j job) map[string]any {
 	switch {
 	case j.framework == "mpi":
 		roles["launcher"] = late
-	case j.framework == "jobset" && j.bare:
+	case j.asJobSet() && j.bare:
 		roles["driver"] = late
 	case j.framework == "pytorch" && j.bare:
 		roles["master"] = late
@@ -286,7 +286,7 @@ func (c configuration) pool(name string) (pool, bool) {
 // generator makes configurations and their changes; everything follows from its seed.
 type generator struct {
 	*rand.Rand
-	names *rand.Rand // chance of their own, so that they make no other worlds
+	names *rand.Rand // chance of what came later, so that the rest of a world stays as it was
 	id    string
 	jobs  int  // made so far
 	roomy bool // the world's jobs find room, and have an order
@@ -380,14 +380,17 @@ func (g *generator) job(c configuration) job {
 	if g.chance(20) {
 		j.cpu = 1 + g.IntN(6)
 	}
-	j.bare = g.chance(15) && (j.framework == "pytorch" || j.framework == "jobset")
+	if j.framework == "jobset" && g.names.IntN(2) == 0 {
+		j.framework = "trainjob"
+	}
+	j.bare = g.chance(15) && (j.framework == "pytorch" || j.asJobSet())
 	if j.bare || j.framework == "mpi" && g.chance(30) {
 		j.lateCPU = pick(g, 1, 4, 16)
 	}
 	if g.chance(5) {
 		j.pools = nil
 	}
-	if g.chance(20) && j.members() > 1 && j.framework != "jobset" && j.framework != "batch" {
+	if g.chance(20) && j.members() > 1 && !j.asJobSet() && j.framework != "batch" {
 		j.minimum = 1 + g.IntN(j.members()-1)
 	}
 	if len(c.leaves) > 0 && g.chance(70) {
@@ -422,6 +425,9 @@ func (g *generator) job(c configuration) job {
 	}
 	return j
 }
+
+// asJobSet reports whether the job runs as a JobSet, which starts all of its pods or none.
+func (j job) asJobSet() bool { return j.framework == "jobset" || j.framework == "trainjob" }
 
 // members are those of the gang.
 func (j job) members() int {

@@ -117,6 +117,12 @@ func TestFalseAlarms(t *testing.T) {
 		}
 	}
 	higher := func(s *snapshot) { s.next.jobs[0].priority = highPriority }
+	kept := func(s *snapshot) {
+		s.kept = map[string]bool{"default": true}
+		for i := range s.pods {
+			s.pods[i].Labels[foreignLabel] = "true"
+		}
+	}
 	admits := func(s *snapshot) { s.requested["default"] = 2000 }
 	elastic := func(s *snapshot) { s.next.jobs[0].minimum = 1 }
 	one := func(s *snapshot) { s.next.pools[0].size = 1 }
@@ -156,6 +162,7 @@ func TestFalseAlarms(t *testing.T) {
 		{"have no room one after the other", nil, reordered, true},
 		{"nobody is evicted without need", []func(*snapshot){alone, small, running, higher, func(s *snapshot) { s.next.jobs[0].gpus = 1 }}, evicts, false},
 		{"a lower priority makes room", []func(*snapshot){alone, running, higher}, evicts, true},
+		{"a lower priority makes room, but for a budget", []func(*snapshot){alone, running, higher, kept}, evicts, false},
 		{"the same priority does not", []func(*snapshot){alone, running}, evicts, false},
 		{"apart", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, crossing, false},
 		{"on the same GPUs", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[0]", "worker-0 GPU 0,1")}, crossing, true},

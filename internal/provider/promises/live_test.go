@@ -11,10 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -104,6 +106,9 @@ func (l *live) change(t *testing.T, g *generator, c configuration) string {
 		return "no nodes to change"
 	}
 	node := nodes[g.IntN(len(nodes))]
+	if g.names.IntN(12) == 0 {
+		return l.protect(t, g)
+	}
 	switch g.IntN(12) {
 	case 0:
 		return l.taint(t, node.Name, pick(g, corev1.TaintEffectNoSchedule, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute))
@@ -338,6 +343,32 @@ func (l *live) foreignGang(t *testing.T, g *generator, c configuration) string {
 	return fmt.Sprintf("gang %s/%s: %d × %d %s, priority %q, quota %q, port %d, gated %t", namespace, gang, size, gpus, name, priority, leaf, port, gated)
 }
 
+// protect has a disruption budget forbid the eviction of pods of others in a namespace.
+func (l *live) protect(t *testing.T, g *generator) string {
+	t.Helper()
+	l.foreign++
+	namespace := namespaces()[g.names.IntN(len(namespaces()))]
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("keep-%d", l.foreign)},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.IntOrString), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{foreignLabel: "true"}}},
+	}
+	_, err := l.Typed.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), budget, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return "nobody else is evicted in namespace " + namespace
+}
+
+// keeping are the namespaces in which nobody else is evicted.
+func (l *live) keeping(t *testing.T) map[string]bool {
+	t.Helper()
+	list, err := l.Typed.PolicyV1().PodDisruptionBudgets("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	kept := map[string]bool{}
+	for _, budget := range list.Items {
+		kept[budget.Namespace] = true
+	}
+	return kept
+}
+
 // deleteJob deletes one of the configuration's jobs.
 func (l *live) deleteJob(t *testing.T, g *generator, c configuration) string {
 	t.Helper()
@@ -429,6 +460,7 @@ func (l *live) clear(t *testing.T) {
 	t.Helper()
 	none := int64(0)
 	for _, namespace := range namespaces() {
+		require.NoError(t, l.Typed.PolicyV1().PodDisruptionBudgets(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 		require.NoError(t, l.Typed.CoreV1().Pods(namespace).DeleteCollection(t.Context(),
 			metav1.DeleteOptions{GracePeriodSeconds: &none}, metav1.ListOptions{LabelSelector: foreignLabel}))
 		l.request(t, namespace, 0)

@@ -38,6 +38,8 @@ type snapshot struct {
 	sick     map[string]map[int]bool
 	// requested is what admission gives to containers that ask for no CPU, by namespace.
 	requested map[string]int64
+	// kept are the namespaces in which a disruption budget forbids the eviction of pods of others.
+	kept map[string]bool
 	// fresh are nodes to come, by their pool.
 	fresh map[string]room
 }
@@ -47,7 +49,7 @@ func (w *world) look(t *testing.T, current, next configuration) *snapshot {
 	t.Helper()
 	s := &snapshot{
 		current: current, next: next, nodes: w.nodes(t), pods: w.pods(t), sick: w.sick(t),
-		requested: map[string]int64{}, fresh: map[string]room{}, reserves: reserves(),
+		requested: map[string]int64{}, kept: w.keeping(t), fresh: map[string]room{}, reserves: reserves(),
 	}
 	for _, namespace := range namespaces() {
 		s.requested[namespace] = w.requested(t, namespace)

@@ -40,7 +40,7 @@ const roundsPerWorld = 5
 
 var gpuNodes = schema.GroupVersionResource{Group: contract.GPUNodeGroup, Version: contract.GPUNodeVersion, Resource: contract.GPUNodeResource}
 
-func TestMain(m *testing.M) { os.Exit(localtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(localtest.Main(m, "--trainer")) }
 
 func TestPromises(t *testing.T) {
 	acctest.ClearEnv(t)
@@ -447,7 +447,7 @@ func (w *world) requireNamesToBeNames(t *testing.T, round int, c configuration, 
 }
 
 // requireNobodyElseEvicted checks that all pods that ran still do, unless their job
-// changed or the plan named them, or the apply where the plan said that it will.
+// changed or the plan named them, or the apply where the plan said that it will, and no disruption budget keeps them.
 func (w *world) requireNobodyElseEvicted(t *testing.T, round int, plan planned, before []corev1.Pod) {
 	t.Helper()
 	changed := map[string]bool{}
@@ -456,7 +456,7 @@ func (w *world) requireNobodyElseEvicted(t *testing.T, round int, plan planned, 
 			changed[fmt.Sprintf("%s/%s", change.Before["namespace"], change.Before["name"])] = true
 		}
 	}
-	now, nodes := map[string]bool{}, map[string]bool{}
+	now, nodes, kept := map[string]bool{}, map[string]bool{}, w.keeping(t)
 	for _, p := range w.pods(t) {
 		now[string(p.UID)] = true
 	}
@@ -465,7 +465,8 @@ func (w *world) requireNobodyElseEvicted(t *testing.T, round int, plan planned, 
 	}
 	for _, p := range before {
 		gang := idOf(p)
-		if !nodes[p.Spec.NodeName] || now[string(p.UID)] || changed[gang] || plan.excuseEviction(gang) {
+		budget := p.Labels[foreignLabel] != "" && kept[p.Namespace]
+		if !nodes[p.Spec.NodeName] || now[string(p.UID)] || changed[gang] || plan.excuseEviction(gang) && !budget {
 			continue
 		}
 		require.Failf(t, "evicted without a word", "round %d: %s/%s: %s", round, p.Namespace, p.Name, w.said(t, p))

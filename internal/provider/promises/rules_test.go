@@ -294,8 +294,11 @@ func evicts(s *snapshot, d diagnostic) bool {
 	return !s.always(s.leftFor(i), append([]gang{s.gang(i, true)}, s.launcher(i)...)...)
 }
 
-// mayEvict: by its priority, to take quota back, or since the other one runs with more than it needs.
+// mayEvict: by its priority, to take quota back, or since the other one runs with more than it needs, where no budget forbids it.
 func (s *snapshot) mayEvict(i instance, victim corev1.Pod) bool {
+	if victim.Labels[foreignLabel] != "" && s.kept[victim.Namespace] {
+		return false
+	}
 	of, ours := s.current.find(idOf(victim))
 	return len(s.next.leaves) > 0 || ours && of.minimum > 0 || victim.Spec.Priority != nil && *victim.Spec.Priority < priorities[i.priority]
 }

@@ -12,12 +12,13 @@ import (
 )
 
 // ReserveBlocked reserves places for gangs that have waited too long, given in the order of
-// the queue. One place on nodes is waited for, by the first that can have one: durations are
-// unknown, and each further place would keep more GPUs idle. Beside it each leaf's
+// the queue. On nodes that gangs compete for one place is waited for, by the first that can have one:
+// durations are unknown, and each further place would keep more GPUs idle. Who may use none of those nodes, as in
+// another pool, has a place of its own, up to [mostPlaces]. Beside them each leaf's
 // first gang that its quota stops holds quota, and no node; gangs that ask for the same
 // quota wait behind it. A gang that fits now, or could not fit even on the empty cluster,
 // holds nothing; what the former is about to take is left alone by those behind it. But if
-// a place was held for it, its new one is held until it takes it, beside the one that is
+// a place was held for it, its new one is held until it takes it, beside those that are
 // waited for: others may be planned before it gets to that. A place that is held already
 // stays where it is while it is valid, unless there is one that waits for fewer gangs;
 // places of gangs that are not given are released, but for those that were granted, or for which
@@ -31,7 +32,7 @@ func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 		}
 		return blocked
 	})
-	onNodes := false
+	var waited places
 	leaves := map[string]bool{}
 	for _, g := range gangs {
 		if v.ReservationOf(g.ID) != nil {
@@ -41,16 +42,21 @@ func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 			v.AddReservation(placement.Reservation{Gang: g, Placement: *now})
 			continue
 		}
-		if g.Leaf != "" && leaves[g.Leaf] || onNodes && !stoppedByQuota(v, g) {
+		p := packing.NewPacker(v.Seen(&g, nil), g)
+		stopped, open := p.Allowed() < p.Needed, waited.open(v, p)
+		if stopped && g.Leaf != "" && leaves[g.Leaf] || !stopped && !open {
 			continue
 		}
 		r, ok := blockedReservation(v, g, before[g.ID])
-		if !ok || !r.QuotaOnly && onNodes {
+		if !ok || !r.QuotaOnly && !open {
 			continue
 		}
 		v.AddReservation(r)
-		leaves[g.Leaf] = true
-		onNodes = onNodes || !r.QuotaOnly
+		if r.QuotaOnly {
+			leaves[g.Leaf] = true
+		} else {
+			waited.add(p)
+		}
 	}
 	v.DropReservations(func(h *snapshot.Reserved) bool { return len(h.After) == 0 && !h.Granted && before[h.Gang.ID] == nil })
 }
@@ -66,12 +72,6 @@ func placeNow(v *snapshot.View, g placement.Gang) *placement.Placement {
 		return followed.Placement
 	}
 	return placed
-}
-
-// stoppedByQuota reports whether a gang has too little quota, whatever is free on nodes.
-func stoppedByQuota(v *snapshot.View, g placement.Gang) bool {
-	p := packing.NewPacker(v.Seen(&g, nil), g)
-	return p.Allowed() < p.Needed
 }
 
 // blockedReservation finds the place of a gang, which may be the one that it had.

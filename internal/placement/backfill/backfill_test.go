@@ -1,6 +1,10 @@
 package backfill_test
 
 import (
+	"fmt"
+	"maps"
+	"math/rand"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -119,4 +123,108 @@ func TestInfeasible(t *testing.T) {
 	v.SetNode(n)
 	assert.NotEqual(t, before, v.Version())
 	assert.False(t, planner.Infeasible(v, huge))
+}
+
+// inPool is a gang of one member that runs in one pool only, or anywhere.
+func inPool(id, pool string, gpus int) placement.Gang {
+	g := placementtest.Gang(id, 1, placementtest.WholeGPUs(gpus))
+	if pool != "" {
+		g.Roles[0].Pools = []string{pool}
+	}
+	return g
+}
+
+// pools are nodes by pool, each with a pod on half of its GPUs.
+func pools(t *testing.T, names ...string) *snapshot.View {
+	t.Helper()
+	v := snapshot.NewView()
+	for i, pool := range names {
+		v.SetNode(placementtest.Node(fmt.Sprintf("n%d", i), pool, placement.ModeTopology, placementtest.V100()))
+		runs := inPool(fmt.Sprintf("ml/runs-%d", i), pool, 4)
+		placementtest.Place(t, v, runs)
+	}
+	return v
+}
+
+// Each pool's first gang that has waited too long has a place; one that may use several pools disputes all of their nodes.
+func TestReserveBlockedInEachPool(t *testing.T) {
+	cases := map[string]struct {
+		gangs []placement.Gang
+		want  []string
+	}{
+		"one of each pool": {
+			[]placement.Gang{inPool("ml/a", "a", 8), inPool("ml/a2", "a", 8), inPool("ml/b", "b", 8), inPool("ml/b2", "b", 8)},
+			[]string{"ml/a", "ml/b"},
+		},
+		"one that may run anywhere is first":  {[]placement.Gang{inPool("ml/any", "", 8), inPool("ml/a", "a", 8), inPool("ml/b", "b", 8)}, []string{"ml/any"}},
+		"one that may run anywhere is second": {[]placement.Gang{inPool("ml/a", "a", 8), inPool("ml/any", "", 8), inPool("ml/b", "b", 8)}, []string{"ml/a", "ml/b"}},
+		"one that never fits":                 {[]placement.Gang{inPool("ml/a", "a", 8), inPool("ml/huge", "b", 9), inPool("ml/b", "b", 8)}, []string{"ml/a", "ml/b"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			v := pools(t, "a", "b")
+			for range 2 {
+				backfill.ReserveBlocked(v, c.gangs)
+				assert.Equal(t, c.want, reservedFor(v))
+			}
+		})
+	}
+}
+
+// Gangs with nodes of their own have so many places at most.
+func TestMostPlaces(t *testing.T) {
+	var names []string
+	var gangs []placement.Gang
+	for i := range 12 {
+		names = append(names, fmt.Sprintf("p%d", i))
+		gangs = append(gangs, inPool(fmt.Sprintf("ml/g%d", i), names[i], 8))
+	}
+	v := pools(t, names...)
+	backfill.ReserveBlocked(v, gangs)
+	assert.Len(t, reservedFor(v), 4)
+}
+
+// Small jobs that come again and again pass nobody for ever who has waited too long, in whichever pool that one waits.
+func TestNoPoolStarves(t *testing.T) {
+	for seed := range int64(100) {
+		chance := rand.New(rand.NewSource(seed))
+		names := []string{"a", "b", "c"}[:2+chance.Intn(2)]
+		v := pools(t, names...)
+		var waiting []placement.Gang
+		for _, k := range chance.Perm(len(names)) {
+			waiting = append(waiting, inPool("ml/big-"+names[k], names[k], 8))
+		}
+		small, running := 0, map[string]placement.Gang{}
+		for i := range names {
+			running[fmt.Sprintf("ml/runs-%d", i)] = placement.Gang{}
+		}
+		for range 40 {
+			backfill.ReserveBlocked(v, waiting)
+			waiting = slices.DeleteFunc(waiting, func(g placement.Gang) bool {
+				placed := planner.Place(v, g)
+				if placed != nil {
+					v.Release(g.ID)
+					v.Apply(g, *placed)
+				}
+				return placed != nil
+			})
+			for _, pool := range names {
+				for range 3 {
+					small++
+					g := inPool(fmt.Sprintf("ml/small-%d", small), pool, 1+chance.Intn(3))
+					if placed := planner.Place(v, g); placed != nil {
+						v.Apply(g, *placed)
+						running[g.ID] = g
+					}
+				}
+			}
+			ids := slices.Sorted(maps.Keys(running))
+			for range min(len(ids), 1+chance.Intn(2)) {
+				at := chance.Intn(len(ids))
+				v.RemovePod(ids[at] + "/worker-0")
+				delete(running, ids[at])
+			}
+		}
+		require.Empty(t, waiting, "seed %d", seed)
+	}
 }

@@ -103,6 +103,21 @@ func (p *Packer) Limit(k Key, class, remaining int, t *capacity.Packing) int {
 	return max(n, 0)
 }
 
+// MayUse reports whether a node has room for a member when nothing else runs there.
+func (p *Packer) MayUse(n *capacity.Node) bool {
+	admitted := p.Admits(n)
+	if admitted == 0 {
+		return false
+	}
+	key, empty := p.KeyOf(n, admitted), n.WhenUsed(capacity.Usage{})
+	for i := range p.Classes {
+		if p.Limit(key, i, 1, nil) > 0 && empty.Fits(p.Classes[i].Request, 1) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // tried returns the trial of the key, the one made before where there is one.
 func (p *Packer) tried(key Key, remaining []int) *capacity.Packing {
 	switch {

@@ -217,8 +217,14 @@ var (
 	noWord  = regexp.MustCompile(`[^a-z0-9 -]`)
 )
 
+// address is where the repository is, for pages that are read elsewhere.
+var address = regexp.MustCompile(`^https://github\.com/gpuplan/terraform-provider-gpuplan/(?:blob|tree)/main/`)
+
 // link checks the target of a link.
 func (r *repository) link(dir, target string) string {
+	if own := address.FindString(target); own != "" {
+		dir, target = "", strings.TrimPrefix(target, own)
+	}
 	if strings.Contains(target, "://") {
 		return ""
 	}

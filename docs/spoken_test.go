@@ -106,3 +106,28 @@ func TestSpokenIsFound(t *testing.T) {
 		"nodeagent":         "os.Getenv(\"GPUPLAN_LOST\")",
 	}))
 }
+
+// usual are flags that say what they do.
+var usual = map[string]bool{"version": true, "v": true}
+
+// Every flag of the programs that people start is in a page.
+func TestFlagsAreDocumented(t *testing.T) {
+	r := read(t)
+	var all strings.Builder
+	for _, p := range pages(t, r) {
+		if p.path != "CHANGELOG.md" {
+			all.WriteString(p.text)
+		}
+	}
+	text, count := all.String(), 0
+	for _, dir := range []string{"internal/local/", "nodeagent/", "scheduler/", "scheduler/fleet/", "scheduler/queue/", "scheduler/explain/kubectl-gpuplan/"} {
+		for flag := range r.flags[dir] {
+			if usual[flag] || strings.Contains(flag, ".") { // a dot is in those of tests
+				continue
+			}
+			count++
+			assert.True(t, regexp.MustCompile(`--`+flag+`\b`).MatchString(text), "--%s of %s is not documented", flag, dir)
+		}
+	}
+	assert.Greater(t, count, 40)
+}

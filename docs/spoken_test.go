@@ -131,3 +131,18 @@ func TestFlagsAreDocumented(t *testing.T) {
 	}
 	assert.Greater(t, count, 40)
 }
+
+var hostPath = regexp.MustCompile(`hostPath: \{path: ([\w./-]+)`)
+
+// Every folder of the host that pods of the chart mount is in the page on rights.
+func TestFoldersOfTheHostAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("install.md")
+	require.NoError(t, err)
+	chart, err := os.ReadFile(filepath.Join(root, "deploy/charts/gpuplan/templates/node-agent.yaml"))
+	require.NoError(t, err)
+	folders := hostPath.FindAllStringSubmatch(string(chart), -1)
+	assert.Greater(t, len(folders), 9)
+	for _, folder := range folders {
+		assert.True(t, strings.Contains(string(page), "`"+folder[1]+"`"), "%s is not documented", folder[1])
+	}
+}

@@ -100,7 +100,7 @@ func binder(pod *corev1.Pod) string {
 }
 
 // bypasses tells whether an object is a pod that has GPUs from another scheduler, and
-// that nobody excused: the same pods as the admission policy in scheduler/deploy routes.
+// that nobody excused, by what the chart's policy gpuplan-route-pods goes by as well: the label, kube-system, a DaemonSet.
 func (w *watcher) bypasses(object any) bool {
 	pod, ok := object.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName == "" || inventory.Finished(pod) {

@@ -51,7 +51,7 @@ var documents = []document{
 		},
 		{
 			"Host network, IPC and PID that arena's chart gives such workers",
-			"`host_network`, `host_ipc`, `host_pid`: `true` by default for new MPI jobs of several workers in mode `topology`; a plan refuses `host_network` where the cluster serves MPIJobs as `v2beta1` alone, unless the workers have a command",
+			"`host_network`, `host_ipc`, `host_pid`: `true` by default for new MPI jobs of several workers in mode `topology`; a plan refuses `host_network` of an MPIJob `v2beta1`, unless the workers have a command",
 			[]string{"internal/provider/trainingjob TestHostOfNewJobs", "internal/provider/trainingjob TestManifestsOfTheDocuments", "internal/job TestVersionFaults"},
 		},
 		{

@@ -208,7 +208,7 @@ var placementAttributes = []jobAttribute{
 
 // sharedByDefault is the default of the host's namespaces.
 const sharedByDefault = "Default: `true` for a new MPI job in mode `topology` with several workers, as `arena submit mpi --gputopology` has it, because NCCL uses NVLink between pods of one node only where they share the " +
-	"IPC, PID and network namespaces of the host; `false` for any other job, and the plan warns of NVLink rings between pods that do not. Where the cluster serves MPIJobs as `v2beta1` alone the plan refuses `host_network` for workers without a command: they run sshd on port 22, which is the node's own. Set the three to `false` there, or give the workers a command that runs sshd on another port. A job that exists keeps what it has. " +
+	"IPC, PID and network namespaces of the host; `false` for any other job, and the plan warns of NVLink rings between pods that do not. Of an MPIJob `v2beta1` the plan refuses `host_network` for workers without a command: they run sshd on port 22, which is the node's own. Set the three to `false` there, or give the workers a command that runs sshd on another port. A job that exists keeps what it has. " +
 	"Namespaces that enforce the Pod Security Standards refuse pods with it."
 
 // podAttributes are about the pods themselves.
@@ -397,7 +397,7 @@ var runAttributes = []jobAttribute{
 		name: "restart_policy",
 		schema: schema.StringAttribute{
 			MarkdownDescription: "When a replica that ended is started again: `Always`, `OnFailure` (default with `pytorch`), `Never` (default with all others), " +
-				"or `ExitCode`, which starts it again after exit codes from 128. With `batch`: `OnFailure`, which starts it in its pod, or `Never`, with which a pod that failed is made again, up to `backoff_limit`, and one that was evicted does not count. " +
+				"or `ExitCode`, which starts it again after exit codes from 128. An MPIJob `v1alpha1` or `v2beta1` has `OnFailure` and `Never` alone. With `batch`: `OnFailure`, which starts it in its pod, or `Never`, with which a pod that failed is made again, up to `backoff_limit`, and one that was evicted does not count. " +
 				"With `jobset` and `trainjob`: `OnFailure`, which starts it in its pod up to 6 times, or `Never`; what fails then makes all roles start again, up to `backoff_limit`.",
 			Optional:   true,
 			Validators: []validator.String{stringvalidator.OneOf("Always", "OnFailure", "Never", "ExitCode")},
@@ -425,7 +425,7 @@ var runAttributes = []jobAttribute{
 	{
 		name: "ttl_seconds_after_finished",
 		schema: schema.Int32Attribute{
-			MarkdownDescription: "After how many seconds the operator deletes a finished job. Not with `trainjob`, which stays. A job with this setting that is gone counts as finished, unless it was suspended.",
+			MarkdownDescription: "After how many seconds the operator deletes a finished job. Not with `trainjob`, which stays, nor of an MPIJob `v1alpha1` or `v2beta1`. A job with this setting that is gone counts as finished, unless it was suspended.",
 			Optional:            true, Validators: []validator.Int32{int32validator.AtLeast(0)},
 		},
 		property: bound(func(m *model) *types.Int32 { return &m.TTLSecondsAfterFinished }, func(s *job.Spec) **int32 { return &s.TTLSecondsAfterFinished }),

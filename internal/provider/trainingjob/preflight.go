@@ -371,11 +371,12 @@ func (r *trainingJob) unknownScheduler(ctx context.Context, spec job.Spec) []pre
 // that can be written, or arena will not know the job well.
 func versionFindings(spec job.Spec, forArena bool) (findings []preflight.Finding) {
 	if fault := faults(spec); fault != nil {
-		advice := " The cluster serves no other version: change the job, or install the Kubeflow training operator 1.9."
+		precedence := "and none that goes before it"
 		if spec.Version == "" {
-			advice = " The cluster serves that version, which goes before others: change the job, or use a cluster with the MPI operator."
+			precedence = "which goes before others"
 		}
-		return []preflight.Finding{{Attribute: "framework", Summary: "The job's version cannot say all of it", Detail: session.Sentence(fault) + advice}}
+		return []preflight.Finding{{Attribute: "framework", Summary: "The job's version cannot say all of it", Detail: fmt.Sprintf(
+			"%s The cluster serves that version, %s: change the job%s.", session.Sentence(fault), precedence, elsewhere(spec))}}
 	}
 	alpha := spec
 	alpha.Version = contract.MPIAlphaVersion

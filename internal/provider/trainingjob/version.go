@@ -67,6 +67,16 @@ func inVersion(client *kube.Client, spec job.Spec) (versioned job.Spec, forArena
 	return spec, false, nil
 }
 
+// elsewhere names the operator of a version that can say all of a job, "" where none can.
+func elsewhere(spec job.Spec) string {
+	for _, other := range []struct{ version, operator string }{{"", "the Kubeflow training operator 1.9"}, {contract.MPIOperatorVersion, "the MPI operator"}} {
+		if spec.Version = other.version; len(spec.VersionFaults()) == 0 {
+			return ", or use a cluster with " + other.operator
+		}
+	}
+	return ""
+}
+
 // faults says what the version of a job's kind cannot express of it, nil when there is nothing.
 func faults(spec job.Spec) error {
 	list := spec.VersionFaults()

@@ -40,7 +40,7 @@ func (r *nodeGPU) Schema(ctx context.Context, _ resource.SchemaRequest, resp *re
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{MarkdownDescription: "Names of the nodes, `NODE,NODE`, for import.", Computed: true},
 			"name": schema.StringAttribute{
-				MarkdownDescription: "Name under which jobs and data sources know the nodes as a pool (node label `gpuplan.dev/pool`), unique in the cluster.",
+				MarkdownDescription: "Name under which jobs and data sources know the nodes as a pool (node label `gpuplan.dev/pool`), unique in the cluster: at most 63 characters, those of a Kubernetes label value.",
 				Required:            true,
 				Validators:          []validator.String{stringvalidator.LengthBetween(1, 63), stringvalidator.RegexMatches(labelValue, "must have the form of a Kubernetes label value")},
 			},

@@ -54,7 +54,7 @@ func (d *poolData) Schema(_ context.Context, _ datasource.SchemaRequest, resp *d
 			"What other configurations are about to change the plan does not know.",
 		Attributes: map[string]schema.Attribute{
 			"name": schema.StringAttribute{
-				MarkdownDescription: "Name of the pool.", Required: true, Validators: []validator.String{stringvalidator.LengthBetween(1, maxNameLength)},
+				MarkdownDescription: "Name of the pool, at most 63 characters.", Required: true, Validators: []validator.String{stringvalidator.LengthBetween(1, maxNameLength)},
 			},
 			"id":                      text("ID of the cluster and of the pool, `CLUSTER_ID/NODEPOOL_ID`."),
 			"nodepool_id":             text("ID of the pool."),

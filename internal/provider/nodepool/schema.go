@@ -36,7 +36,7 @@ const (
 func (r *pool) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resource.SchemaResponse) {
 	attributes := map[string]schema.Attribute{
 		"name": schema.StringAttribute{
-			MarkdownDescription: "Name of the pool, unique in the cluster. A change replaces the pool.",
+			MarkdownDescription: "Name of the pool, unique in the cluster: at most 63 characters, those of a Kubernetes label value. A change replaces the pool.",
 			Required:            true,
 			PlanModifiers:       []planmodifier.String{stringplanmodifier.RequiresReplace()},
 			Validators:          []validator.String{stringvalidator.LengthBetween(1, maxNameLength), labelValue{}},

@@ -27,7 +27,7 @@ func describe() schema.Schema {
 				Validators:          []validator.String{program.ImageName()},
 			},
 			"replicas": schema.Int64Attribute{
-				MarkdownDescription: "Number of schedulers, and of queue controllers; one of each leads, the others take over when it fails. Default 2.",
+				MarkdownDescription: "Number of schedulers, and of queue controllers, 1 to 10; one of each leads, the others take over when it fails. Default 2.",
 				Optional:            true, Computed: true, Default: int64default.StaticInt64(deploy.DefaultReplicas),
 				Validators: []validator.Int64{int64validator.Between(1, 10)},
 			},

@@ -44,7 +44,7 @@ func disks() []setting {
 			func(v *Values) *types.String { return &v.SystemDiskKMSKeyID }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.SystemDiskKMSKeyID })),
 		flag("system_disk_bursting_enabled", "Whether the system disk may be faster for a time. Only for `cloud_auto`."+serviceDefault,
 			func(v *Values) *types.Bool { return &v.SystemDiskBurstingEnabled }, func(s *acs.NodePoolSpec) **bool { return &s.ScalingGroup.SystemDiskBurstingEnabled }),
-		zeroIsNone(number("system_disk_provisioned_iops", "IOPS of the system disk beyond those that its size gives, 0 for none. Only for `cloud_auto`."+serviceDefault,
+		zeroIsNone(number("system_disk_provisioned_iops", "IOPS of the system disk beyond those that its size gives, at most 50,000; 0 for none. Only for `cloud_auto`."+serviceDefault,
 			func(v *Values) *types.Int64 { return &v.SystemDiskProvisionedIOPS }, iopsOf, int64validator.Between(0, maxIOPS)), iopsOf),
 		clearable(text("system_disk_snapshot_policy_id", "Policy by which snapshots of the system disk are made. Default: none.",
 			func(v *Values) *types.String { return &v.SystemDiskSnapshotPolicyID }, func(s *acs.NodePoolSpec) *string { return &s.ScalingGroup.SystemDiskSnapshotPolicyID })),
@@ -103,7 +103,7 @@ type dataDisk struct {
 func dataDisks() setting {
 	return list("data_disks", "Data disks of each node, at most 10. Empty: none."+newNodes+" Default: what the service has.", maxDataDisks, map[string]schema.Attribute{
 		"category":           partText("Category of the disk, such as `cloud_essd`."+serviceDefault, stringvalidator.LengthAtLeast(1)),
-		"size":               partNumber("Size in GiB."+serviceDefault, int64validator.Between(1, maxDataDisk)),
+		"size":               partNumber("Size in GiB, 1 to 65,536."+serviceDefault, int64validator.Between(1, maxDataDisk)),
 		"performance_level":  partText("`PL0`, `PL1`, `PL2` or `PL3`. Only for `cloud_essd`."+serviceDefault, stringvalidator.OneOf(performanceLevels...)),
 		"encrypted":          partFlag("Whether the disk is encrypted." + serviceDefault),
 		"kms_key_id":         partText("KMS key of the disk. Only for one that is encrypted. Default: the service's key.", stringvalidator.LengthAtLeast(1)),
@@ -112,7 +112,7 @@ func dataDisks() setting {
 		"file_system":        partText("`ext4` or `xfs`. Only with `auto_format`."+serviceDefault, stringvalidator.OneOf("ext4", "xfs")),
 		"mount_target":       partText("Path at which the disk is mounted, such as `/mnt/data`. Only with `auto_format`."+serviceDefault, stringvalidator.RegexMatches(regexp.MustCompile("^/"), "must be an absolute path")),
 		"bursting_enabled":   partFlag("Whether the disk may be faster for a time. Only for `cloud_auto`." + serviceDefault),
-		"provisioned_iops":   partNumber("IOPS beyond those that the size gives. Only for `cloud_auto`."+serviceDefault, int64validator.Between(0, maxIOPS)),
+		"provisioned_iops":   partNumber("IOPS beyond those that the size gives, at most 50,000. Only for `cloud_auto`."+serviceDefault, int64validator.Between(0, maxIOPS)),
 		"snapshot_policy_id": partText("Policy by which snapshots of the disk are made. Default: none.", stringvalidator.LengthAtLeast(1)),
 	}, func(v *Values) *types.List { return &v.DataDisks }, readDisks, func(disks []dataDisk, same func(int) bool, spec *acs.NodePoolSpec) {
 		list := make([]acs.DataDisk, len(disks))

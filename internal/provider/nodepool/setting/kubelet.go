@@ -65,7 +65,7 @@ func kubeletConfig() setting {
 		"registry_pull_qps":       partNumber("Image pulls in a second, 0 for no limit."+serviceDefault, int64validator.AtLeast(0)),
 		"registry_burst":          partNumber("Image pulls at once."+serviceDefault, int64validator.AtLeast(0)),
 		"container_log_max_size":  partText("Size at which a log of a container is rotated, such as `50Mi`."+serviceDefault, logSize{}),
-		"container_log_max_files": partNumber("Log files of a container."+serviceDefault, int64validator.AtLeast(2)),
+		"container_log_max_files": partNumber("Log files of a container, at least 2."+serviceDefault, int64validator.AtLeast(2)),
 	}, func(v *Values) *types.Object { return &v.KubeletConfig }, readKubelet, writeKubelet)
 }
 

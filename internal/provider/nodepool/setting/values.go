@@ -170,7 +170,7 @@ func software() []setting {
 // systemDiskSize is 0 at the service where the user leaves it out.
 func systemDiskSize() setting {
 	return of("system_disk_size", schema.Int64Attribute{
-		MarkdownDescription: "Size of the system disk in GiB. Default: the service's.",
+		MarkdownDescription: "Size of the system disk in GiB, 20 to 2,048. Default: the service's.",
 		Optional:            true, Computed: true,
 		PlanModifiers: []planmodifier.Int64{int64planmodifier.UseStateForUnknown()},
 		Validators:    []validator.Int64{int64validator.Between(minSystemDisk, maxSystemDisk)},

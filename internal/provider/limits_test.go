@@ -1,0 +1,88 @@
+package provider_test
+
+import (
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	datasourceschema "github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	fwresource "github.com/hashicorp/terraform-plugin-framework/resource"
+	resourceschema "github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
+)
+
+// described is an attribute of any schema.
+type described interface{ GetMarkdownDescription() string }
+
+// limitWords are how validators say a limit.
+var limitWords = regexp.MustCompile(`(?:between|and|least|most) (-?\d+)`)
+
+// anyway are limits of ports and of fields of Kubernetes, and what only keeps out slips of the keyboard: no page needs them.
+var anyway = []int64{-1, 0, 1, 65534, 65535, math.MinInt32, math.MaxInt32, 1_000_000_000_000}
+
+// Whoever reads a page learns between which limits a number, a list or a name has to be.
+func TestLimitsAreDescribed(t *testing.T) {
+	p := provider.New("test", provider.Command{})()
+	for _, create := range p.Resources(t.Context()) {
+		r := create()
+		var meta fwresource.MetadataResponse
+		r.Metadata(t.Context(), fwresource.MetadataRequest{ProviderTypeName: "gpuplan"}, &meta)
+		var s fwresource.SchemaResponse
+		r.Schema(t.Context(), fwresource.SchemaRequest{}, &s)
+		for name, a := range s.Schema.Attributes {
+			limits(t, "resource "+meta.TypeName+"."+name, a)
+		}
+	}
+	for _, create := range p.DataSources(t.Context()) {
+		d := create()
+		var meta datasource.MetadataResponse
+		d.Metadata(t.Context(), datasource.MetadataRequest{ProviderTypeName: "gpuplan"}, &meta)
+		var s datasource.SchemaResponse
+		d.Schema(t.Context(), datasource.SchemaRequest{}, &s)
+		for name, a := range s.Schema.Attributes {
+			limits(t, "data source "+meta.TypeName+"."+name, a)
+		}
+	}
+}
+
+// limits checks an attribute, and those in it.
+func limits(t *testing.T, name string, a described) {
+	for _, of := range []string{"Int64", "Int32", "String", "List", "Set", "Map"} {
+		method := reflect.ValueOf(a).MethodByName(of + "Validators")
+		if !method.IsValid() {
+			continue
+		}
+		validators := method.Call(nil)[0]
+		for i := range validators.Len() {
+			says, _ := validators.Index(i).Interface().(validator.Describer)
+			text := says.Description(t.Context())
+			if strings.HasPrefix(text, "element ") { // of what is listed, which has names of its own
+				continue
+			}
+			for _, m := range limitWords.FindAllStringSubmatch(text, -1) {
+				limit, err := strconv.ParseInt(m[1], 10, 64)
+				if err == nil && !slices.Contains(anyway, limit) {
+					assert.Regexp(t, `\b`+m[1]+`\b`, strings.ReplaceAll(a.GetMarkdownDescription(), ",", ""), "%s: %s", name, text)
+				}
+			}
+		}
+	}
+	switch nested := a.(type) {
+	case resourceschema.NestedAttribute:
+		for inner, a := range nested.GetNestedObject().GetAttributes() {
+			limits(t, name+"."+inner, a)
+		}
+	case datasourceschema.NestedAttribute:
+		for inner, a := range nested.GetNestedObject().GetAttributes() {
+			limits(t, name+"."+inner, a)
+		}
+	}
+}

@@ -82,7 +82,7 @@ func (d *fleetData) Schema(_ context.Context, _ datasource.SchemaRequest, resp *
 			"clusters": schema.MapNestedAttribute{MarkdownDescription: "The clusters by name.", Computed: true, NestedObject: objects(map[string]schema.Attribute{
 				"ready":              schema.BoolAttribute{MarkdownDescription: "Whether the hub reaches the cluster, and it is well.", Computed: true},
 				"reason":             text("Why it is ready or not, in a word; null where the hub has not looked yet."),
-				"message":            text("The same in words."),
+				"message":            text("`reason` in words."),
 				"kubernetes_version": text("Version of Kubernetes; null where it is not known."),
 				"provider":           text("Provider of the cluster; null where nobody says so, as for `region`."),
 				"region":             text("Region of the cluster."),

@@ -45,7 +45,7 @@ func describe() schema.Schema {
 			"mps": schema.BoolAttribute{
 				MarkdownDescription: "Whether the agent keeps containers to their parts of GPUs, memory and cores, by NVIDIA's MPS; a container whose part cannot be enforced does not start. It needs `device_plugins`, " +
 					"GPUs of compute capability 7.0 (Volta) or newer that are not split into MIG devices, and no other user of MPS on the node, such as cGPU. The agent is then privileged, with the processes of the host. " +
-					"What MPS keeps apart, and what not, is in docs/node-agent.md. Default `false`: parts of GPUs are accounted for, and nobody enforces them, unless another program of the node does. " +
+					"[This page](https://github.com/gpuplan/terraform-provider-gpuplan/blob/main/docs/node-agent.md#parts-of-gpus) says what MPS keeps apart, and what not. Default `false`: parts of GPUs are accounted for, and nobody enforces them, unless another program of the node does. " +
 					"To turn it off again, drain the nodes first: daemons of MPS that run then stay.",
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 				Validators: []validator.Bool{needsDevicePlugins{}},

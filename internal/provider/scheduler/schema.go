@@ -18,7 +18,7 @@ func describe() schema.Schema {
 	return schema.Schema{
 		MarkdownDescription: "The gpuplan scheduler: a kube-scheduler that places gangs as a whole, picks GPUs by the links between them, and keeps quotas. " +
 			"It runs beside the cluster's own scheduler and places the pods that name it, as those of `gpuplan_training_job` do, and those that are sent to it (`route_pods`). It needs Kubernetes 1.34 or newer, which a plan checks.\n\n" +
-			"It also installs the controller of the job queue, in which jobs with `queue = true` wait for their quota, and the kinds `ElasticQuotaTree`, `PodGroup`, `Queue` and `QueueUnit` where they are missing. A quota tree of the same configuration should name the scheduler in `depends_on`. " +
+			"It also installs the controller of the job queue, in which jobs with `queue = true` wait for their quota, and the kinds `ElasticQuotaTree`, `PodGroup`, `Queue`, `QueueUnit` and `GangReservation` where they are missing. A quota tree of the same configuration should name the scheduler in `depends_on`. " +
 			"Objects that someone deleted or changed show up as drift and are restored. A delete keeps a kind of which others have objects, and names them in a warning; an install, here or in another configuration, takes it over.",
 		Attributes: map[string]schema.Attribute{
 			"image": schema.StringAttribute{

@@ -146,3 +146,31 @@ func TestFoldersOfTheHostAreDocumented(t *testing.T) {
 		assert.True(t, strings.Contains(string(page), "`"+folder[1]+"`"), "%s is not documented", folder[1])
 	}
 }
+
+// quotedTitle is the title of a message as pages quote it, in brackets.
+var quotedTitle = regexp.MustCompile(`(?:\(|, )"([A-Z][\w' -]+ [\w' -]+)"`)
+
+// missingTitles lists the titles of messages that a page quotes and no program says.
+func missingTitles(text, code string) (missing []string) {
+	for _, m := range quotedTitle.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		words, made := strings.CutPrefix(m[1], "TrainingRuntime ") // which begins more than one title
+		if !strings.Contains(code, `"`+words+`"`) && !(made && strings.Contains(code, `"`+words)) {
+			missing = append(missing, m[1])
+		}
+	}
+	return missing
+}
+
+// A plan says what pages quote.
+func TestQuotedTitles(t *testing.T) {
+	r := read(t)
+	code, count := r.code.String(), 0
+	for _, p := range pages(t, r) {
+		if p.path != "CHANGELOG.md" { // which is also about earlier versions
+			count += len(quotedTitle.FindAllString(fence.ReplaceAllString(p.text, ""), -1))
+			assert.Empty(t, missingTitles(p.text, code), p.path)
+		}
+	}
+	assert.Greater(t, count, 40)
+	assert.Equal(t, []string{"Job may lose", "Gang is lost"}, missingTitles(`a ("Gang does not fit", "Job may lose") and ("Gang is lost")`, `Summary: "Gang does not fit"`))
+}

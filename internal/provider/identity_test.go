@@ -124,7 +124,7 @@ func TestImportByWrongIdentity(t *testing.T) {
 	for name, test := range map[string]struct{ address, identity, says string }{
 		"no such pool":     {"gpuplan_node_pool.v100", `nodepool_id = "np-none"`, "np-none"},
 		"another cluster":  {"gpuplan_node_pool.v100", `cluster_id = "c-other", nodepool_id = "np-none"`, "the import names cluster c-other"},
-		"no such job":      {"gpuplan_training_job.x", `namespace = "default", name = "none"`, "The cluster has no PyTorchJob, MPIJob, TrainJob, JobSet or Job default/none."},
+		"no such job":      {"gpuplan_training_job.x", `namespace = "default", name = "none"`, "The cluster has no PyTorchJob, MPIJob, TrainJob, JobSet or Job default/none. Write NAMESPACE/NAME of one that it has."},
 		"other framework":  {"gpuplan_training_job.x", `namespace = "default", name = "j", framework = "mpi"`, "The cluster has no PyTorchJob, MPIJob, TrainJob, JobSet or Job default/j/mpi."},
 		"no framework":     {"gpuplan_training_job.x", `namespace = "default", name = "j", framework = "jax"`, `"default/j/jax" does not name a job`},
 		"another tree":     {"gpuplan_quota_tree.main", `namespace = "default", name = "elasticquotatree"`, "does not name a quota tree"},

@@ -105,7 +105,7 @@ func (d *addonData) Read(ctx context.Context, req datasource.ReadRequest, resp *
 	}
 	switch {
 	case acs.Code(err) == "AddonNotFound":
-		resp.Diagnostics.AddAttributeError(path.Root("name"), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s.", m.Name.ValueString(), d.Session.ClusterID))
+		resp.Diagnostics.AddAttributeError(path.Root("name"), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s. The console lists those that it has, under Add-ons.", m.Name.ValueString(), d.Session.ClusterID))
 		return
 	case err != nil:
 		resp.Diagnostics.AddError("Add-on cannot be read", session.Unread(err))

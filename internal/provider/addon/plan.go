@@ -112,7 +112,7 @@ func (r *addon[M, P]) check(ctx context.Context, plan P) (diags diag.Diagnostics
 	}
 	switch {
 	case acs.Code(err) == "AddonNotFound":
-		diags.AddAttributeError(r.atName(), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s.", name, clusterID))
+		diags.AddAttributeError(r.atName(), "No such add-on", fmt.Sprintf("The service has no add-on %q for cluster %s. The console lists those that it has, under Add-ons.", name, clusterID))
 		return diags
 	case err != nil:
 		diags.AddError("Add-on cannot be checked", session.Sentence(err))

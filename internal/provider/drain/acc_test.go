@@ -97,7 +97,7 @@ func TestActionIsRefused(t *testing.T) {
 	for name, test := range map[string]struct{ arguments, says string }{
 		"no nodes":         {``, "No attribute specified when one (and only one) of"},
 		"both":             {`nodes = ["gpu-1"]` + "\n" + `pool = "v100"`, "2 attributes specified when one (and only one) of"},
-		"no such node":     {`nodes = ["gpu-1", "gpu-9"]`, "The cluster has no node gpu-9."},
+		"no such node":     {`nodes = ["gpu-1", "gpu-9"]`, "The cluster has no node gpu-9. Write names that `kubectl get nodes` shows."},
 		"no duration":      {`nodes = ["gpu-1"]` + "\n" + `timeout = "soon"`, "must be a positive duration such as 30s or 5m"},
 		"null in the list": {`nodes = ["gpu-1", null]`, "nodes[1] is null: leave it out."},
 	} {

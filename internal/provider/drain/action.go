@@ -99,7 +99,7 @@ func (a *drainNodes) ModifyPlan(ctx context.Context, req action.ModifyPlanReques
 	}
 	nodes, missing := m.nodes(ctx, snapshot.Nodes)
 	if len(missing) > 0 {
-		resp.Diagnostics.AddAttributeError(path.Root("nodes"), "No such node", fmt.Sprintf("The cluster has no node %s.", strings.Join(missing, ", ")))
+		resp.Diagnostics.AddAttributeError(path.Root("nodes"), "No such node", fmt.Sprintf("The cluster has no node %s. Write names that `kubectl get nodes` shows.", strings.Join(missing, ", ")))
 		return
 	}
 	if len(nodes) == 0 {
@@ -148,7 +148,7 @@ func (a *drainNodes) Invoke(ctx context.Context, req action.InvokeRequest, resp 
 	}
 	nodes, missing := m.nodes(ctx, snapshot.Nodes)
 	if len(missing) > 0 {
-		resp.Diagnostics.AddAttributeError(path.Root("nodes"), "Nodes were not drained", fmt.Sprintf("The cluster has no node %s.", strings.Join(missing, ", ")))
+		resp.Diagnostics.AddAttributeError(path.Root("nodes"), "Nodes were not drained", fmt.Sprintf("The cluster has no node %s. Write names that `kubectl get nodes` shows.", strings.Join(missing, ", ")))
 		return
 	}
 	say := func(format string, args ...any) {

@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 		"encoded script":           {`user_data = base64encode("#!/bin/sh")`, `This is the base64 text of a script.`},
 		"the cloud's tag":          {`tags = { "acs:x" = "" }`, `begins with "acs:", which the service refuses`},
 		"a tag with an address":    {`tags = { team = "http://team" }`, `contains "http://", which the service refuses`},
-		"the provider's tag":       {`tags = { "gpuplan.dev/owner" = "me" }`, `The tag gpuplan.dev/owner is the provider's own.`},
+		"the provider's tag":       {`tags = { "gpuplan.dev/owner" = "me" }`, `The tag gpuplan.dev/owner is the provider's own: leave it out.`},
 		"unknown CPU policy":       {`cpu_policy = "fast"`, `value must be one of:`},
 		"disk too small":           {`system_disk_size = 5`, `must be between 20 and 2048`},
 	} {
@@ -305,7 +305,7 @@ func TestPoolThatTerraformDoesNotKnow(t *testing.T) {
 func TestImportOfNothing(t *testing.T) {
 	acctest.StartCloud(t)
 	for id, says := range map[string]string{
-		"a100":              `has no node pool named "a100"`,
+		"a100":              `has no node pool named "a100". Write the name of one that it has`,
 		"c-other/np1":       `The provider is configured for cluster c-acctest, and the import names cluster c-other.`,
 		"c-acctest/np/1":    `does not name a node pool: write CLUSTER_ID/NODEPOOL_ID, or the name of the pool.`,
 		"c-acctest/np-gone": `Cannot import non-existent remote object`,

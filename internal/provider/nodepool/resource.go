@@ -65,7 +65,7 @@ func (r *pool) importID(ctx context.Context, id string, resp *resource.ImportSta
 			return
 		}
 		if found == nil {
-			resp.Diagnostics.AddError("No such node pool", fmt.Sprintf("Cluster %s has no node pool named %q.", r.Session.ClusterID, id))
+			resp.Diagnostics.AddError("No such node pool", fmt.Sprintf("Cluster %s has no node pool named %q. Write the name of one that it has, or CLUSTER_ID/NODEPOOL_ID.", r.Session.ClusterID, id))
 			return
 		}
 		poolID = found.Info.ID

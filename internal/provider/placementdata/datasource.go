@@ -131,7 +131,7 @@ func onPools(ctx context.Context, m model) (*snapshot.View, diag.Diagnostics) {
 		return nil, diags
 	}
 	if !known {
-		diags.AddAttributeError(path.Root("pools"), "Capacity is unknown", "The capacity of a pool is unknown until apply.")
+		diags.AddAttributeError(path.Root("pools"), "Capacity is unknown", "The capacity of a pool is unknown until apply. Name what makes it known in depends_on, so that Terraform reads this at apply.")
 		return nil, diags
 	}
 	for i, c := range pools {

@@ -46,7 +46,7 @@ func TestWhatCannotBeMeant(t *testing.T) {
 		"memory without a unit":   {job(`gpus = 1, memory = "64"`, ""), `roles["worker"].memory: 64 is 64 bytes: write "64Gi" if you mean that`},
 		"memory, asked for":       {data(`gpus = 1, memory = "64"`, ""), `roles["worker"].memory: 64 is 64 bytes: write "64Gi" if you mean that`},
 		"an amount of hours":      {job(`gpus = 1, cpu = "1e-99999999"`, ""), `roles["worker"].cpu: "1e-99999999" is not an amount`},
-		"after itself":            {job("gpus = 1", `after = ["default/j#unplanned"]`), "after of job default/j names the job itself."},
+		"after itself":            {job("gpus = 1", `after = ["default/j#unplanned"]`), "after of job default/j names the job itself: leave it out."},
 		"after nothing":           {job("gpus = 1", `after = ["other"]`), `after names a job by "other"`},
 		"negative time":           {job("gpus = 1", `timeouts = { create = "-5m" }`), `timeouts.create: "-5m" must be a positive duration`},
 		"reserved label":          {job("gpus = 1", `labels = { "gpu-topology" = "x" }`), "labels: gpu-topology is set by the attribute gang: leave it out."},

@@ -61,7 +61,7 @@ func (c checker) before(after types.List) (ids []string, known bool, diags diag.
 		id, mark, _ := strings.Cut(token.ValueString(), "#")
 		switch {
 		case id == c.spec.ID():
-			diags.AddAttributeError(at, "Job comes after itself", fmt.Sprintf("after of job %s names the job itself.", id))
+			diags.AddAttributeError(at, "Job comes after itself", fmt.Sprintf("after of job %s names the job itself: leave it out.", id))
 		case mark == existsMark:
 		case mark == c.mark(id):
 			ids = append(ids, id)

@@ -93,7 +93,7 @@ func (r *trainingJob) importID(ctx context.Context, id string, resp *resource.Im
 	case len(found) == 0 && refused != nil:
 		resp.Diagnostics.AddError("Job cannot be imported", session.Sentence(refused))
 	case len(found) == 0:
-		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob, TrainJob, JobSet or Job %s.", id))
+		resp.Diagnostics.AddError("No such job", fmt.Sprintf("The cluster has no PyTorchJob, MPIJob, TrainJob, JobSet or Job %s. Write NAMESPACE/NAME of one that it has.", id))
 	case len(found) == 1:
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("namespace"), namespace)...)
 		resp.Diagnostics.Append(resp.State.SetAttribute(ctx, path.Root("name"), name)...)

@@ -121,7 +121,7 @@ func (tagTexts) ValidateMap(_ context.Context, req validator.MapRequest, resp *v
 	for key, element := range req.ConfigValue.Elements() {
 		at := req.Path.AtMapKey(key)
 		if ownTag(acs.Tag{Key: key}) {
-			resp.Diagnostics.AddAttributeError(at, "Reserved tag", fmt.Sprintf("The tag %s is the provider's own.", key))
+			resp.Diagnostics.AddAttributeError(at, "Reserved tag", fmt.Sprintf("The tag %s is the provider's own: leave it out.", key))
 		}
 		value, ok := element.(types.String)
 		for what, limited := range map[string]struct {

@@ -139,7 +139,7 @@ func credentialsAttributes() map[string]schema.Attribute {
 		session.CredentialsURI:        text(session.CredentialsURI, "URI that answers with temporary credentials, of a sidecar for example."),
 		session.ECSRoleName:           text(session.ECSRoleName, "RAM role of the ECS instance that Terraform runs on."),
 		session.STSEndpoint: text(session.STSEndpoint, "Host of the Security Token Service, which roles are assumed at, such as `sts-vpc.cn-hangzhou.aliyuncs.com`; "+
-			"without it `sts.aliyuncs.com`."),
+			"without it that of `ALIBABA_CLOUD_STS_REGION`, in the VPC with `ALIBABA_CLOUD_VPC_ENDPOINT_ENABLED`, else `sts.aliyuncs.com`."),
 	}
 }
 

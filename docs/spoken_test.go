@@ -153,8 +153,11 @@ var quotedTitle = regexp.MustCompile(`(?:\(|, )"([A-Z][\w' -]+ [\w' -]+)"`)
 // missingTitles lists the titles of messages that a page quotes and no program says.
 func missingTitles(text, code string) (missing []string) {
 	for _, m := range quotedTitle.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
-		words, made := strings.CutPrefix(m[1], "TrainingRuntime ") // which begins more than one title
-		if !strings.Contains(code, `"`+words+`"`) && !(made && strings.Contains(code, `"`+words)) {
+		words, more := strings.CutPrefix(m[1], "TrainingRuntime ") // of which there are several
+		if !more {
+			words += `"`
+		}
+		if !strings.Contains(code, `"`+words) {
 			missing = append(missing, m[1])
 		}
 	}

@@ -10,9 +10,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
-	datasourceschema "github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	fwresource "github.com/hashicorp/terraform-plugin-framework/resource"
-	resourceschema "github.com/hashicorp/terraform-plugin-framework/resource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/stretchr/testify/assert"
 
@@ -75,12 +74,7 @@ func limits(t *testing.T, name string, a described) {
 			}
 		}
 	}
-	switch nested := a.(type) {
-	case resourceschema.NestedAttribute:
-		for inner, a := range nested.GetNestedObject().GetAttributes() {
-			limits(t, name+"."+inner, a)
-		}
-	case datasourceschema.NestedAttribute:
+	if nested, ok := a.(schema.NestedAttribute); ok { // those of data sources are the same
 		for inner, a := range nested.GetNestedObject().GetAttributes() {
 			limits(t, name+"."+inner, a)
 		}

@@ -80,6 +80,7 @@ var arenaSteps = []arenaStep{
 	{command: "arena get pytorch-mnist", says: []string{"Status:      RUNNING", "pytorch-mnist-master-0 ", "pytorch-mnist-worker-0 "}, result: "`RUNNING`"},
 	{command: "arena logs pytorch-mnist", says: []string{"This pod is simulated by gpuplan-local"}, result: "the master's log"},
 	{command: "arena list", says: []string{"pytorch-topo-4-vgg16     RUNNING  MPIJOB", "pytorch-mnist            RUNNING  PYTORCHJOB", "ours                     RUNNING  PYTORCHJOB", "ours-mpi                 RUNNING  MPIJOB"}, result: "all jobs, those of `gpuplan_training_job` with `arena_compatible` among them, with the GPUs that they asked for"},
+	{command: "arena list --type mpijob", says: []string{"ours-v1                  PENDING  MPIJOB"}, result: "of the provider's MPIJobs those of the shape of `v1` as `PENDING`, also while they run"},
 	{command: "arena get ours-mpi --type mpijob", says: []string{"Status:      RUNNING", "ours-mpi-launcher-", "ours-mpi-worker-1 "}, result: "an MPI job of the provider, which is an MPIJob `v1alpha1` too"},
 	{command: "arena logs ours-mpi --type mpijob", says: []string{"This pod is simulated by gpuplan-local"}, result: "its launcher's log"},
 	{command: "arena get ours", says: []string{"Status:      RUNNING", "ours-worker-0 "}, result: "a job of the provider"},
@@ -87,6 +88,7 @@ var arenaSteps = []arenaStep{
 	{command: "arena top job", says: []string{"ours                     RUNNING  PYTORCHJOB", "ours-mpi                 RUNNING  MPIJOB", "Total Allocated/Requested GPUs of Training Jobs: "}, result: "the GPUs that jobs asked for; arena counts only `nvidia.com/gpu` as allocated"},
 	{command: "arena delete ours", says: []string{"The training job ours has been deleted successfully"}, result: "job and ConfigMap are gone; the next `terraform plan` creates the job again"},
 	{command: "arena delete ours-mpi", says: []string{"The training job ours-mpi has been deleted successfully"}, result: "the same of an MPI job"},
+	{command: "arena delete ours-v1", says: []string{"The training job ours-v1 has been deleted successfully"}, result: "the same of an MPI job of the shape of `v1`"},
 	{command: "arena delete pytorch-mnist", says: []string{"The training job pytorch-mnist has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-4-resnet50", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-topo-4-resnet50", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
@@ -107,9 +109,15 @@ func TestArena(t *testing.T) {
 	s := newTestCluster(t, machine{count: 2, mode: "topology"}, machine{count: 2, mode: "default", extra: corev1.ResourceList{contract.ResourceERDMA: quantity(200)}})
 	startScheduler(t)
 	s.routePods()
-	s.submitOurs("ours", trainingjob.PyTorch, "master")
-	s.submitOurs("ours-mpi", trainingjob.MPI, "launcher")
+	s.submitOurs("ours", trainingjob.PyTorch, "")
+	s.submitOurs("ours-mpi", trainingjob.MPI, contract.MPIAlphaVersion)
+	s.submitOurs("ours-v1", trainingjob.MPI, "")
 	a := &arena{testCluster: s, program: program, home: filepath.Join(filepath.Dir(program), "arena-home")}
+	s.await("ours-v1 to run", func(ctx context.Context) (bool, string) {
+		pods, err := api().CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: contract.JobNameLabel + "=ours-v1", FieldSelector: "status.phase=Running"})
+		require.NoError(t, err)
+		return len(pods.Items) == 3, fmt.Sprint(len(pods.Items))
+	})
 	for _, step := range arenaSteps {
 		if !a.try(step) {
 			return
@@ -149,19 +157,17 @@ func TestArenaTable(t *testing.T) {
 }
 
 // submitOurs writes a job as the provider does, with a leading role and two GPUs in all.
-func (s *testCluster) submitOurs(name string, framework trainingjob.Framework, leads string) {
+func (s *testCluster) submitOurs(name string, framework trainingjob.Framework, version string) {
 	s.t.Helper()
+	leads := framework.Roles()[0]
 	leader, worker := trainingjob.Role{Replicas: 1, Image: "train:1", GPUs: 1}, trainingjob.Role{Replicas: 1, Image: "train:1", GPUs: 1}
 	if framework == trainingjob.MPI {
 		leader.GPUs, worker.Replicas = 0, 2
 	}
 	spec := trainingjob.Spec{
 		Namespace: s.namespace, Name: name, Framework: framework, Mode: trainingjob.Topology,
-		Gang: true, Arena: true, SchedulerName: contract.SchedulerName,
+		Gang: true, Arena: true, SchedulerName: contract.SchedulerName, Version: version,
 		Roles: map[string]trainingjob.Role{leads: leader, contract.ReplicaWorker: worker},
-	}
-	if framework == trainingjob.MPI {
-		spec.Version = contract.MPIAlphaVersion
 	}
 	spec = spec.Complete()
 	object, err := spec.Render()

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +40,21 @@ const following = 5 * time.Second
 type arenaStep struct {
 	command string
 	says    []string
-	result  string
+	// jobs are all that it lists, nil for a command that lists none: name, status, kind, and the GPUs requested and allocated.
+	jobs   [][]string
+	result string
+}
+
+// arenaJobs are the jobs that arena lists while all of them run.
+var arenaJobs = [][]string{
+	{"pytorch-topo-4-vgg16", "RUNNING", "MPIJOB", "4", "0"},
+	{"pytorch-4-vgg16", "RUNNING", "MPIJOB", "4", "4"},
+	{"pytorch-topo-4-resnet50", "RUNNING", "MPIJOB", "4", "0"},
+	{"pytorch-4-resnet50", "RUNNING", "MPIJOB", "4", "4"},
+	{"pytorch-mnist", "RUNNING", "PYTORCHJOB", "2", "2"},
+	{"ours", "RUNNING", "PYTORCHJOB", "2", "0"},
+	{"ours-mpi", "RUNNING", "MPIJOB", "2", "0"},
+	{"ours-v1", "PENDING", "MPIJOB", "2", "0"},
 }
 
 // arenaSteps are the documents' commands in their order, then commands about jobs that
@@ -79,13 +95,13 @@ var arenaSteps = []arenaStep{
 	},
 	{command: "arena get pytorch-mnist", says: []string{"Status:      RUNNING", "pytorch-mnist-master-0 ", "pytorch-mnist-worker-0 "}, result: "`RUNNING`"},
 	{command: "arena logs pytorch-mnist", says: []string{"This pod is simulated by gpuplan-local"}, result: "the master's log"},
-	{command: "arena list", says: []string{"pytorch-topo-4-vgg16     RUNNING  MPIJOB", "pytorch-mnist            RUNNING  PYTORCHJOB", "ours                     RUNNING  PYTORCHJOB", "ours-mpi                 RUNNING  MPIJOB"}, result: "all jobs, those of `gpuplan_training_job` with `arena_compatible` among them, with the GPUs that they asked for"},
+	{command: "arena list", jobs: arenaJobs, result: "all jobs, those of `gpuplan_training_job` with `arena_compatible` among them, with the GPUs that they asked for; arena counts only `nvidia.com/gpu` as allocated"},
 	{command: "arena list --type mpijob", says: []string{"ours-v1                  PENDING  MPIJOB"}, result: "of the provider's MPIJobs those of the shape of `v1` as `PENDING`, also while they run"},
 	{command: "arena get ours-mpi --type mpijob", says: []string{"Status:      RUNNING", "ours-mpi-launcher-", "ours-mpi-worker-1 "}, result: "an MPI job of the provider, which is an MPIJob `v1alpha1` too"},
 	{command: "arena logs ours-mpi --type mpijob", says: []string{"This pod is simulated by gpuplan-local"}, result: "its launcher's log"},
 	{command: "arena get ours", says: []string{"Status:      RUNNING", "ours-worker-0 "}, result: "a job of the provider"},
 	{command: "arena logs ours", says: []string{"This pod is simulated by gpuplan-local"}, result: "its log"},
-	{command: "arena top job", says: []string{"ours                     RUNNING  PYTORCHJOB", "ours-mpi                 RUNNING  MPIJOB", "Total Allocated/Requested GPUs of Training Jobs: "}, result: "the GPUs that jobs asked for; arena counts only `nvidia.com/gpu` as allocated"},
+	{command: "arena top job", says: []string{"Total Allocated/Requested GPUs of Training Jobs: 10/22"}, jobs: arenaJobs, result: "the same, and the sum of those that run"},
 	{command: "arena delete ours", says: []string{"The training job ours has been deleted successfully"}, result: "job and ConfigMap are gone; the next `terraform plan` creates the job again"},
 	{command: "arena delete ours-mpi", says: []string{"The training job ours-mpi has been deleted successfully"}, result: "the same of an MPI job"},
 	{command: "arena delete ours-v1", says: []string{"The training job ours-v1 has been deleted successfully"}, result: "the same of an MPI job of the shape of `v1`"},
@@ -94,7 +110,7 @@ var arenaSteps = []arenaStep{
 	{command: "arena delete pytorch-topo-4-resnet50", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
 	{command: "arena delete pytorch-topo-4-vgg16", says: []string{"has been deleted successfully"}, result: "everything of it is gone"},
-	{command: "arena list", says: []string{"NAME"}, result: "nothing any more"},
+	{command: "arena list", says: []string{"GPU(Allocated)"}, jobs: [][]string{}, result: "nothing any more"},
 }
 
 // TestArena runs the real arena against the platform: the documents' commands as they are
@@ -198,13 +214,31 @@ func (a *arena) try(step arenaStep) bool {
 				return false
 			}
 		}
-		return true
+		return step.jobs == nil || reflect.DeepEqual(inOrder(step.jobs), inOrder(jobsIn(output)))
 	}
 	ok := try()
 	if !ok && !once {
 		ok = assert.Eventually(a.t, try, settled, 500*time.Millisecond)
 	}
 	return assert.True(a.t, ok, "%s\n%s", step.command, output)
+}
+
+// jobsIn are the jobs of a table of arena, as in [arenaStep].
+func jobsIn(output string) (jobs [][]string) {
+	_, rows, _ := strings.Cut(output, "GPU(Allocated)  NODE\n")
+	for row := range strings.Lines(rows) {
+		if columns := strings.Fields(row); len(columns) == 7 {
+			jobs = append(jobs, slices.Concat(columns[:3], columns[4:6]))
+		} else if len(columns) == 0 {
+			break // a sum follows
+		}
+	}
+	return jobs
+}
+
+// inOrder are jobs by name: arena lists them by kind and age.
+func inOrder(jobs [][]string) [][]string {
+	return slices.SortedFunc(slices.Values(jobs), slices.Compare[[]string])
 }
 
 func (a *arena) run(command string) string {

@@ -90,9 +90,10 @@ func (p Pool) ownLabels(n, template placement.Node) map[string]*string {
 
 // beside leaves out the labels that the provider gives to the pool's nodes, nil for none.
 func (p Pool) beside(labels map[string]*string) map[string]*string {
-	rest := maps.Clone(labels)
-	for _, repaired := range []map[string]string{p.Labels, p.OwnLabels()} {
-		for key := range repaired {
+	rest, repaired := maps.Clone(labels), p.OwnLabels()
+	maps.Copy(repaired, p.Labels)
+	for key := range repaired {
+		if !p.AsIs {
 			delete(rest, key)
 		}
 	}

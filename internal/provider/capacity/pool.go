@@ -38,6 +38,8 @@ type Pool struct {
 	Reserved Reserved
 	// SystemDiskGiB is the size of the nodes' system disk in GiB, 0 where nothing is said.
 	SystemDiskGiB int64
+	// AsIs means that another configuration has the pool: no apply of this one gives nodes the labels back that they lack.
+	AsIs bool
 }
 
 // Reserved is what the kubelet of a node keeps from pods.

@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -107,6 +108,14 @@ func (c Capacity) node(n Node, place int, template placement.Node) (node placeme
 				delete(node.Labels, key)
 			} else {
 				node.Labels[key] = *text
+			}
+			switch key {
+			case contract.NodePoolNameLabel:
+				node.Pool = value(text)
+			case contract.NodeModeLabel:
+				node.Mode = placement.Mode(cmp.Or(value(text), string(placement.ModeDefault)))
+			case contract.NodeGPUPolicyLabel:
+				node.GPUPolicy = placement.GPUPolicy(cmp.Or(value(text), string(placement.Binpack)))
 			}
 		}
 	}

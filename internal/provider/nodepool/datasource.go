@@ -50,7 +50,7 @@ func (d *poolData) Schema(_ context.Context, _ datasource.SchemaRequest, resp *d
 	}
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A node pool that another Terraform state owns, or that nobody manages with Terraform: what a job needs to be planned on it. " +
-			"`pools = [data.gpuplan_node_pool.NAME.capacity]` gives a job the same check as the `capacity` of a pool of its own configuration, on the nodes that exist. " +
+			"`pools = [data.gpuplan_node_pool.NAME.capacity]` gives a job the same check as the `capacity` of a pool of its own configuration, on the nodes that exist, as they are labelled. " +
 			"What other configurations are about to change the plan does not know.",
 		Attributes: map[string]schema.Attribute{
 			"name": schema.StringAttribute{
@@ -145,6 +145,7 @@ func (d *poolData) readNodes(ctx context.Context, m *model) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
+	p.AsIs = true
 	snapshot, err := d.Session.Snapshot(ctx)
 	if d.Session.NotChecked(err, &diags) {
 		diags.Append(m.setNodeNames(ctx, nil)...)

@@ -1,12 +1,16 @@
 package trainingjob_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/deploy"
 )
@@ -136,4 +140,44 @@ func TestOtherStateHasNothing(t *testing.T) {
 	require.NoError(t, cloud.Kube.ApplyAll(t.Context(), objs, nil))
 	terraform.Write(t, "data \"gpuplan_scheduler\" \"x\" {}\noutput \"running\" {\n  value = data.gpuplan_scheduler.x.running\n}\n")
 	assert.Contains(t, terraform.Must(t, "plan"), "+ running = false")
+}
+
+// A job of another state than its pool is planned on the nodes as they are labelled: no apply of this state labels them again.
+func TestNodesOfAnotherStateAreAsLabelled(t *testing.T) {
+	const whole = `roles = { worker = { replicas = 2, gpus = 8 } }`
+	for name, test := range map[string]struct{ key, value, job, says string }{
+		"the mode of the pool":  {contract.NodeModeLabel, `"topology"`, whole, ""},
+		"another mode":          {contract.NodeModeLabel, `"default"`, whole, "1 of 2 members fit: 1 node has no free GPU left; 1 node is in mode default"},
+		"no mode":               {contract.NodeModeLabel, "null", whole, "1 node is in mode default"},
+		"another pool":          {contract.NodePoolNameLabel, `"other"`, whole, "1 of 2 members fit"},
+		"a label that it lacks": {"team", "null", whole, ""},
+		"one that is selected":  {"team", "null", whole + "\n  node_selector = { team = \"research\" }", "1 node does not match the node selector team=research"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cloud.RunWorkloads(t)
+			serveJobs(cloud)
+			owner, other := acctest.StartCLI(t), acctest.StartCLI(t)
+			owner.Write(t, acctest.Owner("platform")+platform)
+			owner.Must(t, "apply", "-auto-approve")
+			_, err := cloud.Kube.Typed.CoreV1().Nodes().Patch(t.Context(), cloud.NodeNames(t)[1], types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, test.key, test.value), metav1.PatchOptions{FieldManager: "kubectl"})
+			require.NoError(t, err)
+
+			other.Write(t, acctest.Owner("team")+`
+data "gpuplan_node_pool" "v100" { name = "v100" }
+resource "gpuplan_training_job" "job" {
+  name        = "job"
+  framework   = "mpi"
+  image       = "train:1"
+  pools       = [data.gpuplan_node_pool.v100.capacity]
+  tolerations = [{ key = "team", operator = "Exists" }]
+  `+test.job+`
+}
+`)
+			said, err := other.Run("plan")
+			assert.Equal(t, test.says == "", err == nil, said)
+			assert.Contains(t, acctest.Unwrapped(said), test.says)
+		})
+	}
 }

@@ -81,7 +81,7 @@ func (m GPUMap) notes(p *page) {
 	for _, pool := range m.Pools {
 		for _, n := range pool.Nodes {
 			if n.Unsure {
-				wrong = append(wrong, fmt.Sprintf("? %s: a pod that another scheduler bound has GPUs, nobody knows which; no more of the node are given away until it has ended", n.Name))
+				wrong = append(wrong, fmt.Sprintf("? %s: a pod that another scheduler bound, or that was bound in another mode of the node, has GPUs, nobody knows which; no more of the node are given away until it has ended", n.Name))
 			}
 			for _, c := range n.GPUs {
 				if c.Unhealthy != "" {

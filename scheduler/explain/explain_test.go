@@ -234,6 +234,15 @@ func TestWaitingMembersOfAnElasticGang(t *testing.T) {
 			c.job("default", "big", 1, map[string]int64{topologyGPUs: 8})
 			c.cache.ReserveBlocked([]string{"default/big"}, nil)
 		}, explain.Around{}, "Gang default/elastic runs with 2 members. 1 more member waits. Held back by the reservation of gang default/big."},
+		"gate": {func(c *cluster) {
+			c.node("n2", "v100", "topology")
+			c.job("default", "elastic", 3, map[string]int64{topologyGPUs: 4}, elastic, func(p *corev1.Pod) {
+				if p.Name == "elastic-worker-2" {
+					p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "queue"}}
+				}
+			})
+			c.run("default/elastic")
+		}, explain.Around{}, "Gang default/elastic runs with 2 members. 1 more member waits, because pod elastic-worker-2 has the scheduling gate queue."},
 		"no quota": {func(c *cluster) { c.node("n2", "v100", "topology"); c.quota("team", "default", 0, 8) }, explain.Around{}, "1 more member waits, because quota root/team: max of aliyun.com/gpu is 8"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -414,7 +423,7 @@ func TestGPUsOfAPodWithoutARecord(t *testing.T) {
 	var text strings.Builder
 	require.NoError(t, gpus.WriteText(&text))
 	assert.Contains(t, text.String(), "0 of 8")
-	assert.Contains(t, text.String(), "? n1: a pod that another scheduler bound has GPUs")
+	assert.Contains(t, text.String(), "? n1: a pod that another scheduler bound, or that was bound in another mode of the node, has GPUs")
 }
 
 // Where the agents of nodes say which GPUs containers were given, nothing is guessed; what differs from the records is told.

@@ -166,11 +166,11 @@ func (a Answer) sick() string {
 func (a Answer) others() string {
 	rest := a.Running + a.Surplus - a.Fit
 	wait, why := "wait", joinReasons(a.Reasons)
-	if rest == 1 {
-		wait = "waits"
-	}
 	if objections := a.objections(); len(objections) > 0 && (len(a.Rejections) > 0 || why == "" && a.ReservedBy == "") {
 		rest, why = a.Surplus, strings.Join(objections, "; ")
+	}
+	if rest == 1 {
+		wait = "waits"
 	}
 	switch {
 	case rest <= 0 || why == "" && a.ReservedBy == "":

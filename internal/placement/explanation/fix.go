@@ -213,7 +213,7 @@ func (f *fixer) compareTemplates(a, b *capacity.Node) int {
 // fresh returns an empty node of the template's pool.
 func fresh(template *capacity.Node) *capacity.Node {
 	n := &capacity.Node{Node: template.Node, Present: true}
-	n.Name = template.Pool + "[+]"
+	rename(n, template.Pool+"[+]")
 	n.Since = math.MaxInt64
 	n.Unschedulable = false
 	n.Taints = slices.DeleteFunc(slices.Clone(n.Taints), func(t placement.Taint) bool { return strings.HasPrefix(t.Key, conditionTaints) })
@@ -242,20 +242,25 @@ func (f *fixer) smallestGrowth(g growth) (int, bool) {
 	return low + sort.Search(high-low, func(i int) bool { return with(low + i) }), true
 }
 
+// rename gives a node another name, which is its host name as well.
+func rename(n *capacity.Node, name string) {
+	n.Name = name
+	if _, ok := n.Labels[packing.Hostname]; ok {
+		n.Labels = maps.Clone(n.Labels)
+		n.Labels[packing.Hostname] = name
+	}
+}
+
 // grown are new nodes like a template. Where it matters which pods are near each other,
 // each has a host name of its own.
 func (f *fixer) grown(template *capacity.Node, add int) []*capacity.Node {
 	nodes := slices.Repeat([]*capacity.Node{template}, add)
-	if f.Among == nil {
+	if required, _ := f.DomainLabels(); f.Among == nil && !slices.Contains(required, packing.Hostname) {
 		return nodes
 	}
 	for i := range nodes {
 		n := *template
-		n.Name = fmt.Sprintf("%s[+%d]", template.Pool, i)
-		n.Labels = maps.Clone(n.Labels)
-		if _, ok := n.Labels[packing.Hostname]; ok {
-			n.Labels[packing.Hostname] = n.Name
-		}
+		rename(&n, fmt.Sprintf("%s[+%d]", template.Pool, i))
 		nodes[i] = &n
 	}
 	return nodes

@@ -28,7 +28,9 @@ type World struct {
 	Spec     quota.Spec
 	Nodes    []placement.Node
 	Pods     map[string]placement.Pod
-	gangs    int
+	// Hosts lets gangs ask for a node by its host name, or for one node as a whole.
+	Hosts bool
+	gangs int
 	// Raised counts the fixes that raised a maximum, Grown those that let a pool grow too.
 	Raised, Grown int
 }
@@ -71,13 +73,17 @@ func NewWorld(tb testing.TB, seed int64) *World {
 	return w
 }
 
+// hostname is the label by which a node differs from all others, also from those that its pool gets.
+const hostname = "kubernetes.io/hostname"
+
 // AddNode adds a random node.
 func (w *World) AddNode() {
 	modes := []placement.Mode{placement.ModeTopology, placement.ModeTopology, placement.ModeDefault, placement.ModeShare, placement.ModeCoreMem, placement.ModeNone}
 	mode := modes[w.Intn(len(modes))]
+	name := fmt.Sprint("n", len(w.Nodes))
 	n := placement.Node{
-		Name: fmt.Sprint("n", len(w.Nodes)), Pool: string(rune('p' + w.Intn(2))), Mode: mode, Since: int64(w.Intn(3)),
-		Labels:      map[string]string{"rack": fmt.Sprint("r", w.Intn(3))},
+		Name: name, Pool: string(rune('p' + w.Intn(2))), Mode: mode, Since: int64(w.Intn(3)),
+		Labels:      map[string]string{"rack": fmt.Sprint("r", w.Intn(3)), hostname: name},
 		Allocatable: placement.Resources{MilliCPU: int64(4+w.Intn(60)) * 1000, MemoryBytes: 64 << 30, Pods: int64(2 + w.Intn(12)), Extended: map[string]int64{"aliyun/erdma": int64(w.Intn(4))}},
 	}
 	if mode != placement.ModeNone {
@@ -155,6 +161,12 @@ func (w *World) Gang(roles int) placement.Gang {
 	g.Spread = w.Intn(6) == 0
 	if w.Intn(5) == 0 {
 		g.Minimum = 1 + w.Intn(4)
+	}
+	if w.Hosts && w.Intn(20) == 0 {
+		g.Roles[0].NodeSelector = map[string]string{hostname: fmt.Sprint("n", w.Intn(len(w.Nodes)))}
+	}
+	if w.Hosts && w.Intn(20) == 0 {
+		g.RequiredDomain = hostname
 	}
 	return g
 }
@@ -254,14 +266,14 @@ func (w *World) CheckPlacement(g placement.Gang, p placement.Placement) {
 	for _, n := range w.Nodes {
 		nodes[n.Name] = n
 	}
-	racks := map[string]bool{}
+	domains := map[string]bool{}
 	visible := map[string]gpu.Set{}
 	for _, a := range p.Assignments {
-		racks[nodes[a.Node].Labels["rack"]] = true
+		domains[nodes[a.Node].Labels[g.RequiredDomain]] = true
 		visible[a.Node] |= a.Own
 	}
-	if g.RequiredDomain == "rack" {
-		require.LessOrEqual(w.TB, len(racks), 1, "one rack was required")
+	if g.RequiredDomain != "" {
+		require.LessOrEqual(w.TB, len(domains), 1, "one %s was required", g.RequiredDomain)
 	}
 	for _, a := range p.Assignments {
 		if a.Own != 0 {
@@ -438,7 +450,8 @@ func (w *World) grow(v *snapshot.View, g placement.Gang, pool string, by int) {
 		grown := v.Clone()
 		for i := range by {
 			n := uncordoned(model)
-			n.Name = fmt.Sprint("new", i)
+			n.Name, n.Labels = fmt.Sprint("new", i), maps.Clone(n.Labels)
+			n.Labels[hostname] = n.Name
 			grown.SetNode(n)
 		}
 		if planner.Plan(grown, g).Placement != nil {

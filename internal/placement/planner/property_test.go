@@ -16,6 +16,7 @@ import (
 // live lets gangs come and go and checks every step.
 func live(tb testing.TB, seed int64, steps int) *placementtest.World {
 	w := placementtest.NewWorld(tb, seed)
+	w.Hosts = true
 	for range steps {
 		g := w.Gang(1 + w.Intn(3))
 		if w.Workload != nil {
@@ -51,7 +52,7 @@ func live(tb testing.TB, seed int64, steps int) *placementtest.World {
 
 func TestRandomWorlds(t *testing.T) {
 	raised, grown := 0, 0
-	for seed := range int64(300) {
+	for seed := range int64(400) {
 		w := live(t, seed, 12)
 		raised, grown = raised+w.Raised, grown+w.Grown
 	}

@@ -1,6 +1,7 @@
 package provider_test
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"regexp"
@@ -8,14 +9,17 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	fwresource "github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 )
 
 // described is an attribute of any schema.
@@ -48,6 +52,26 @@ func TestLimitsAreDescribed(t *testing.T) {
 		d.Schema(t.Context(), datasource.SchemaRequest{}, &s)
 		for name, a := range s.Schema.Attributes {
 			limits(t, "data source "+meta.TypeName+"."+name, a)
+		}
+	}
+}
+
+// How long an operation may take unless the user says is in the page of each resource.
+func TestTimeoutsAreDescribed(t *testing.T) {
+	for _, create := range provider.New("test", provider.Command{})().Resources(t.Context()) {
+		r := create()
+		var meta fwresource.MetadataResponse
+		r.Metadata(t.Context(), fwresource.MetadataRequest{ProviderTypeName: "gpuplan"}, &meta)
+		var s fwresource.SchemaResponse
+		r.Schema(t.Context(), fwresource.SchemaRequest{}, &s)
+		held, ok := reflect.ValueOf(r).Elem().FieldByName("Default").Interface().(lifecycle.Limits)
+		require.True(t, ok, meta.TypeName)
+		timeouts, ok := s.Schema.Attributes["timeouts"].(schema.NestedAttribute)
+		require.True(t, ok, meta.TypeName)
+		for operation, limit := range map[string]time.Duration{"create": held.Create, "update": held.Update, "delete": held.Delete} {
+			a := timeouts.GetNestedObject().GetAttributes()[operation]
+			require.NotNil(t, a, "%s.%s", meta.TypeName, operation)
+			assert.Contains(t, a.GetDescription()+a.GetMarkdownDescription(), fmt.Sprintf("efault `%.0fm`", limit.Minutes()), "%s.%s", meta.TypeName, operation)
 		}
 	}
 }

@@ -31,8 +31,8 @@ var limitWords = regexp.MustCompile(`(?:between|and|least|most) (-?\d+)`)
 // anyway are limits of ports and of fields of Kubernetes, and what only keeps out slips of the keyboard: no page needs them.
 var anyway = []int64{-1, 0, 1, 65534, 65535, math.MinInt32, math.MaxInt32, 1_000_000_000_000}
 
-// Whoever reads a page learns between which limits a number, a list or a name has to be.
-func TestLimitsAreDescribed(t *testing.T) {
+// Whoever reads a page learns between which limits a number, a list or a name has to be, and what it is by default.
+func TestLimitsAndDefaultsAreDescribed(t *testing.T) {
 	p := provider.New("test", provider.Command{})()
 	for _, create := range p.Resources(t.Context()) {
 		r := create()
@@ -76,7 +76,7 @@ func TestTimeoutsAreDescribed(t *testing.T) {
 	}
 }
 
-// limits checks an attribute, and those in it.
+// limits checks the description of an attribute, and those in it.
 func limits(t *testing.T, name string, a described) {
 	for _, of := range []string{"Int64", "Int32", "String", "List", "Set", "Map"} {
 		method := reflect.ValueOf(a).MethodByName(of + "Validators")
@@ -97,6 +97,16 @@ func limits(t *testing.T, name string, a described) {
 				}
 			}
 		}
+	}
+	for _, of := range []string{"Int64", "Int32", "String", "Bool"} {
+		method := reflect.ValueOf(a).MethodByName(of + "DefaultValue")
+		if !method.IsValid() || method.Call(nil)[0].IsNil() {
+			continue
+		}
+		text := method.Call(nil)[0].Interface().(validator.Describer).Description(t.Context())
+		_, value, found := strings.Cut(text, "value defaults to ")
+		require.True(t, found, text)
+		assert.Regexp(t, "(?i)default:? `?"+value+"\\b|`?"+value+"`? \\(default", a.GetMarkdownDescription(), "%s: %s", name, text)
 	}
 	if nested, ok := a.(schema.NestedAttribute); ok { // those of data sources are the same
 		for inner, a := range nested.GetNestedObject().GetAttributes() {

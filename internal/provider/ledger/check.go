@@ -38,7 +38,7 @@ func (l *Ledger) check(changed *job, around bool) []Finding {
 		found = append(found, l.contention(changed)...)
 	}
 	if l.live != nil && l.decided() {
-		found = slices.Concat(found, l.outlooks(l.needing()))
+		found = slices.Concat(found, l.outlooks(l.needing()), l.shortages())
 	}
 	found = slices.Concat(found, l.meetings(), l.misplaced(), l.overtaken(), l.endangered(), l.evictedMeanwhile())
 	var fresh []Finding

@@ -130,6 +130,8 @@ type Job struct {
 	Check Check
 	// Queued means that the job waits for the job queue, which needs a quota tree.
 	Queued bool
+	// Draws are what the job takes of its namespace, as far as the cluster has that left for it alone.
+	Draws []Draw
 }
 
 // Check is how strictly a job is checked.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,10 +30,18 @@ type Answer struct {
 	Admission job.Admission
 	// Stored is the job as it would store it, nil when it did not say.
 	Stored *job.Spec
+	// Draws are what the job takes of the namespace, where that has it left.
+	Draws []Draw
 
 	findings []Finding
 	// apart are those about members on several nodes.
 	apart []Finding
+}
+
+// Draw is what a job takes of something: Of says of what, within a sentence.
+type Draw struct {
+	Of          string
+	Asked, Left quantity.Quantity
 }
 
 // Findings are what would stop an apply when the members are planned on that many nodes, 0
@@ -367,6 +376,9 @@ func (c *check) claim(name string, v job.Volume, claim *corev1.PersistentVolumeC
 		if pod := c.mountedBy(claim); pod != "" {
 			c.findings = append(c.findings, Finding{Warning: true, Attribute: "volumes", Summary: "Volume claim is in use", Detail: fmt.Sprintf(
 				"Volume %q of job %s is the claim %s, which one pod can mount (ReadWriteOncePod), and pod %s has it: the job waits until that has gone.", name, c.spec.ID(), id, pod)})
+		} else {
+			one := *quantity.NewQuantity(1, quantity.DecimalSI)
+			c.Draws = append(c.Draws, Draw{Of: "mounts of claim " + id + " (ReadWriteOncePod)", Asked: one, Left: one})
 		}
 	case only(corev1.ReadWriteOnce, corev1.ReadWriteOncePod):
 		c.apart = append(c.apart, Finding{Attribute: "volumes", Summary: "Volume claim is for one node", Detail: fmt.Sprintf(

@@ -2,6 +2,7 @@ package preflight_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,14 +93,14 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	for name, hard := range map[string]corev1.ResourceList{
 		"bare": {corev1.ResourceServices: quantity.MustParse("1"), "count/configmaps": quantity.MustParse("0"), "count/jobs.batch": quantity.MustParse("0")},
 		"full": {corev1.ResourcePods: quantity.MustParse("0")}, "small": {"requests.aliyun.com/gpu": quantity.MustParse("3")},
-		"busy": {corev1.ResourcePods: quantity.MustParse("2"), corev1.ResourceRequestsCPU: quantity.MustParse("64")},
+		"busy": {corev1.ResourcePods: quantity.MustParse("2"), corev1.ResourceRequestsCPU: quantity.MustParse("64"), "count/jobs.batch": quantity.MustParse("3")},
 	} {
 		_, err := core.ResourceQuotas(name).Create(t.Context(), &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	for name, mode := range map[string]corev1.PersistentVolumeAccessMode{"once": corev1.ReadWriteOnce, "pod": corev1.ReadWriteOncePod, "read": corev1.ReadOnlyMany, "many": corev1.ReadWriteMany} {
+	for name, mode := range map[string]corev1.PersistentVolumeAccessMode{"once": corev1.ReadWriteOnce, "pod": corev1.ReadWriteOncePod, "free": corev1.ReadWriteOncePod, "read": corev1.ReadOnlyMany, "many": corev1.ReadWriteMany} {
 		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PersistentVolumeClaimSpec{
@@ -158,6 +159,13 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	}
 	volume := func(claim string) func(*job.Spec) {
 		return func(s *job.Spec) { s.Volumes = map[string]job.Volume{"data": {Claim: claim, MountPath: "/data"}} }
+	}
+
+	volumeOfOne := func(claim string) func(*job.Spec) {
+		return func(s *job.Spec) {
+			volume(claim)(s)
+			s.Roles = map[string]job.Role{"worker": {Replicas: 1, Image: "x", GPUs: 1}}
+		}
 	}
 
 	for name, test := range map[string]struct {
@@ -241,6 +249,29 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 			for i, want := range test.want {
 				assert.True(t, strings.HasPrefix(got[i], want), "%s", got[i])
 			}
+		})
+	}
+	for name, test := range map[string]struct {
+		change func(*job.Spec)
+		want   []string // of what, asked, left
+	}{
+		"nothing":                    {func(*job.Spec) {}, nil},
+		"of a quota that has it":     {workers("busy", 1, 0), []string{"of pods in ResourceQuota busy/none 1 1", "of requests.cpu in ResourceQuota busy/none 1 63"}},
+		"of one that has not enough": {workers("busy", 2, 0), []string{"of requests.cpu in ResourceQuota busy/none 2 63"}},
+		"of one for jobs": {func(s *job.Spec) { workers("busy", 1, 0)(s); s.Framework = job.Batch },
+			[]string{"of count/jobs.batch in ResourceQuota busy/none 1 3", "of pods in ResourceQuota busy/none 1 1", "of requests.cpu in ResourceQuota busy/none 1 63"}},
+		"a claim for one pod":         {volumeOfOne("free"), []string{"mounts of claim preflight/free (ReadWriteOncePod) 1 1"}},
+		"one that another pod mounts": {volumeOfOne("pod"), nil},
+		"one for many":                {volumeOfOne("many"), nil},
+	} {
+		t.Run("takes "+name, func(t *testing.T) {
+			spec := plain()
+			test.change(&spec)
+			var got []string
+			for _, d := range preflight.Job(t.Context(), client, spec.Complete(), "unknown", nil).Draws {
+				got = append(got, fmt.Sprintf("%s %s %s", d.Of, d.Asked.String(), d.Left.String()))
+			}
+			assert.Equal(t, test.want, got)
 		})
 	}
 	pods, err := core.Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: "training.kubeflow.org/job-name=j"})

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -35,10 +36,30 @@ func (c *check) resourceQuotas() {
 			if asked := c.needed(pods, &quota, name); c.spec.Gang && !asked.IsZero() {
 				c.resourceQuota(&quota, name, "The pods that job %s needs ask for %s of %s together", "the job never starts", asked)
 			}
+			if c.isItself(name) && made[name] == 0 {
+				c.draw(&quota, name, *quantity.NewQuantity(1, quantity.DecimalSI)) // the dry run is of one job
+			}
 			if made[name] > 0 {
 				c.resourceQuota(&quota, name, "Beside its pods job %s takes %s of %s", "there is never room for it, and the job does not get far", *quantity.NewQuantity(made[name], quantity.DecimalSI))
 			}
 		}
+	}
+}
+
+// isItself reports whether a quota counts jobs like this one by the name.
+func (c *check) isItself(name corev1.ResourceName) bool {
+	return slices.ContainsFunc(c.spec.Framework.Resources(), func(r schema.GroupResource) bool {
+		return name == corev1.ResourceName("count/"+r.String())
+	})
+}
+
+// draw notes an amount that the quota has left.
+func (c *check) draw(quota *corev1.ResourceQuota, name corev1.ResourceName, asked quantity.Quantity) {
+	hard := quota.Spec.Hard[name]
+	left := hard.DeepCopy()
+	left.Sub(quota.Status.Used[name])
+	if asked.Cmp(left) <= 0 {
+		c.Draws = append(c.Draws, Draw{Of: fmt.Sprintf("of %s in ResourceQuota %s/%s", name, quota.Namespace, quota.Name), Asked: asked, Left: left})
 	}
 }
 
@@ -70,6 +91,7 @@ func (c *check) made() map[corev1.ResourceName]int64 {
 // resourceQuota holds an amount against one limit; asking says of whom it is, by the job, the amount and the resource, and
 // otherwise what comes of it where there is never enough.
 func (c *check) resourceQuota(quota *corev1.ResourceQuota, name corev1.ResourceName, asking, otherwise string, asked quantity.Quantity) {
+	c.draw(quota, name, asked)
 	hard, used := quota.Spec.Hard[name], quota.Status.Used[name]
 	sum := asked.DeepCopy()
 	sum.Add(used)

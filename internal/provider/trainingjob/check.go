@@ -40,6 +40,8 @@ type checker struct {
 	impeded string
 	// admission is what the cluster makes of the job's pods, as far as it is known.
 	admission job.Admission
+	// draws are what the job takes of its namespace.
+	draws []preflight.Draw
 }
 
 func (r *trainingJob) checker(m model, spec job.Spec) checker {
@@ -73,6 +75,9 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		After: after, Pools: c.spec.Pools, RequireImmediate: c.requireImmediate, Unawaited: c.unawaited,
 		MayPreempt: c.ours(), AllowPreemption: c.allowPreemption, Check: strictness[c.level],
 		Queued: c.spec.Queue,
+	}
+	for _, d := range c.draws {
+		planned.Draws = append(planned.Draws, ledger.Draw(d))
 	}
 	if len(pools) == 0 {
 		planned.Pools = nil // nobody has said what they offer: the cluster does

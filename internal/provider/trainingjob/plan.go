@@ -64,7 +64,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		if resp.Diagnostics.Append(r.checkNeeds(ctx, plan, question)...); resp.Diagnostics.HasError() {
 			return
 		}
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, question.answer.Admission)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, question.answer)...)
 		resp.Diagnostics.Append(fields.Set(ctx, (*tfsdk.State)(&resp.Plan), plan)...)
 		resp.Diagnostics.Append(r.noteReplacement(ctx, plan.ID.ValueString(), resp.Private)...)
 		resp.Diagnostics.Append(r.preflight(ctx, plan, question, on)...)
@@ -127,7 +127,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 		}
 		r.Session.Ledger.ReplaceJob(old.ID(), plan.ID.ValueString())
 		r.inFleet(state, (*fleetplan.Fleet).Leave)
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, r.admissionOf(ctx, plan, wanted, unknown))...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, preflight.Answer{Admission: r.admissionOf(ctx, plan, wanted, unknown)})...)
 		return
 	}
 	keepResults(&plan, state, state.moves(old, wanted) || len(unknown) > 0)
@@ -148,7 +148,7 @@ func (r *trainingJob) ModifyPlan(ctx context.Context, req resource.ModifyPlanReq
 	case state.resumes(old, wanted):
 		plan.kept.Ended = state.kept.Ended
 		starts = r.askResume(ctx, wanted, unknown)
-		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, starts.Admission)...)
+		resp.Diagnostics.Append(r.place(ctx, &plan, after, on, preflight.Answer{Admission: starts.Admission})...)
 	case state.moves(old, wanted) && wanted.Suspend && !old.Suspend:
 		r.Session.ShowCluster(ctx)
 		resp.Diagnostics.Append(session.Diagnostics(r.Session.Ledger.SuspendJob(old.ID()))...)
@@ -259,7 +259,7 @@ func (o offer) anywhere() bool { return !o.known || len(o.pools) == 0 }
 
 // place checks that the gang fits on the pools and fills in where it will run. What admission
 // makes of it decides about the check alone.
-func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on offer, admission job.Admission) (diags diag.Diagnostics) {
+func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on offer, starts preflight.Answer) (diags diag.Diagnostics) {
 	m.PlannedPlacement, m.PlannedNodeCount, m.Placed = types.MapUnknown(types.StringType), types.Int64Unknown(), types.StringUnknown()
 	m.PlannedCluster, m.Cluster = types.StringNull(), types.StringNull()
 	if m.ofFleet() {
@@ -317,7 +317,7 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	for i := range pools {
 		pools[i] = pools[i].Without(gone...)
 	}
-	c.admission = admission
+	c.admission, c.draws = starts.Admission, starts.Draws
 	assignments, checkDiags := c.plan(ctx, pools, before)
 	diags.Append(checkDiags...)
 	if c.promised() && assignments != nil {

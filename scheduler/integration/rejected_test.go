@@ -3,12 +3,15 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -170,4 +173,71 @@ func (s *testCluster) localVolumeClaim() {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
+}
+
+// A member that the API server does not let be bound to its node gets a place elsewhere. Where there is none it waits with the API
+// server's word, and its gang is complete once the node takes pods again.
+func TestNodeThatNobodyMayBeBoundTo(t *testing.T) {
+	s := newTestCluster(t, machine{count: 3, mode: "topology"})
+	allow := s.refuseBindings(s.nodes[0])
+	startScheduler(t)
+	s.submit(topologyGang("first", 1, 8))
+	assert.NotEqual(t, s.nodes[0], s.awaitBound("first")[0].Spec.NodeName)
+	s.submit(topologyGang("gang", 2, 8))
+	s.await("all of the gang but one to be bound", func(ctx context.Context) (bool, string) {
+		pods := s.list(ctx, "gang")
+		return bound(pods) == 1 && strings.Contains(reason(pods), "1 node refused by the API server: "), reason(pods)
+	})
+	allow()
+	s.awaitBound("gang")
+}
+
+// refuseBindings has the API server bind no pod to a node, until allow is called.
+func (s *testCluster) refuseBindings(node string) (allow func()) {
+	s.t.Helper()
+	ctx, name := s.t.Context(), s.namespace
+	policies, bindings := api().AdmissionregistrationV1().ValidatingAdmissionPolicies(), api().AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	_, err := policies.Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/binding"}},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{{Expression: fmt.Sprintf("object.target.name != %q", node), Message: "it is frozen"}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	_, err = bindings.Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	allow = func() {
+		for _, err := range []error{
+			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}), policies.Delete(context.Background(), name, metav1.DeleteOptions{}),
+		} {
+			if !apierrors.IsNotFound(err) {
+				assert.NoError(s.t, err)
+			}
+		}
+	}
+	s.t.Cleanup(allow)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "frozen"},
+		Spec:       corev1.PodSpec{SchedulerName: "nobody", Containers: []corev1.Container{{Name: "main", Image: "scratch"}}},
+	}
+	_, err = api().CoreV1().Pods(s.namespace).Create(ctx, pod, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.await("the policy to be in force", func(ctx context.Context) (bool, string) {
+		err := api().CoreV1().Pods(s.namespace).Bind(ctx, &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil, "it lets pods be bound"
+	})
+	return allow
 }

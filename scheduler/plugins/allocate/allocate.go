@@ -28,7 +28,10 @@ const maxCalls = 64
 // waits, with the stack of its goroutine, behind pods that may be less urgent.
 const maxPending = 2 * maxCalls
 
-const stateKey fwk.StateKey = Name
+const (
+	stateKey   fwk.StateKey = Name
+	failureKey fwk.StateKey = Name + "/failure"
+)
 
 // allocation is what a cycle decided for its pod.
 type allocation struct {
@@ -44,6 +47,22 @@ func (a *allocation) Clone() fwk.StateData { return a }
 // and gives up with its status.
 func Decide(state fwk.CycleState, record contract.Allocation, await func(context.Context) *fwk.Status) {
 	state.Write(stateKey, &allocation{record: record, await: await})
+}
+
+// failure is why a binding has failed.
+type failure struct{ error }
+
+// Clone implements fwk.StateData.
+func (f failure) Clone() fwk.StateData { return f }
+
+// Failure is why the binding of the cycle's pod has failed, nil when it has not, or there was none.
+func Failure(state fwk.CycleState) error {
+	data, err := state.Read(failureKey)
+	f, ok := data.(failure)
+	if err != nil || !ok {
+		return nil
+	}
+	return f.error
 }
 
 // Plugin binds pods for which a cycle has decided an allocation.
@@ -105,10 +124,14 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *corev1.Pod
 	if status := decided.await(ctx); !status.IsSuccess() {
 		return status
 	}
-	return fwk.AsStatus(p.bind(ctx, &corev1.Binding{
+	err = p.bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
-	}))
+	})
+	if err != nil {
+		state.Write(failureKey, failure{err})
+	}
+	return fwk.AsStatus(err)
 }
 
 // bind posts a binding, by the scheduler's queue of API calls where it has one.

@@ -176,7 +176,7 @@ func (p *Plugin) activateNext(ctx context.Context, next *assumedPod) {
 }
 
 // Unreserve rolls back the whole gang, for a pause when another plugin has failed, unless it is being bound already: then the member
-// keeps its GPUs, because others of the gang may be bound, and tries again.
+// keeps its GPUs, because others of the gang may be bound, and tries again, but on another node where the API server refuses this one.
 func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.Pod, _ string) {
 	s := assumedIn(state)
 	if s == nil {
@@ -199,6 +199,10 @@ func (p *Plugin) Unreserve(ctx context.Context, state fwk.CycleState, _ *corev1.
 		return
 	}
 	p.cache.SetUnverified(s.pod.UID)
+	if err := allocate.Failure(state); refusesBinding(err) {
+		p.rejectBinding(ctx, s, err)
+		return
+	}
 	if p.cache.Bound(s.pod.UID) {
 		p.work.add(clusterstate.Change{Gang: s.attempt.key})
 	}

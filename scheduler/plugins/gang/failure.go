@@ -2,9 +2,11 @@ package gang
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -46,4 +48,25 @@ func (p *Plugin) overtaken(key string, pod *corev1.Pod) *assumedPod {
 		return s
 	}
 	return nil
+}
+
+// refusesBinding reports whether the API server does not let a pod be bound to its node, because of an admission policy or a
+// webhook say. A conflict is about the pod, which has changed or gone.
+func refusesBinding(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && final(answer.Status().Code) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err)
+}
+
+// rejectBinding takes a member off a node to which it is not let be bound. Others of its role get no place there either, until
+// rejected nodes have another chance.
+func (p *Plugin) rejectBinding(ctx context.Context, s *assumedPod, why error) {
+	key, found := s.attempt.key, rejections{}
+	state, _ := p.cache.Gang(key)
+	found.add(roleOf(state, s.pod), s.node, rejection{reason: "the API server: " + why.Error()})
+	p.mu.Lock()
+	g := p.gang(key, s.pod)
+	g.rejected, g.asked = g.rejected.with(found), nil
+	s.attempt.backoff = retryDelay
+	p.mu.Unlock()
+	p.unassume(ctx, key, s)
 }

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,14 +11,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	typedfake "k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
+	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/plugins/allocate"
 )
 
 // drive is a bench on which anything happens at any time: pods come and go, other plugins
@@ -40,6 +46,8 @@ type drive struct {
 	// blocked are pods that another plugin has refused, whose events bring them back.
 	blocked map[string]bool
 	made    int
+	// refused counts the bindings that the API server has refused.
+	refused int
 	// calms means that nothing goes wrong any more.
 	calms bool
 }
@@ -48,6 +56,10 @@ func newDrive(t *testing.T, seed uint64) *drive {
 	t.Helper()
 	b := newBench(t, "a", "b")
 	b.handle.recorder = &events.FakeRecorder{} // which keeps no events
+	frozen := apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("the node is frozen"))
+	b.handle.client.(*typedfake.Clientset).PrependReactor("create", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		return action.GetSubresource() == "binding", nil, frozen
+	})
 	return &drive{
 		bench: b, Rand: rand.New(rand.NewPCG(seed, 0)),
 		pods: map[string]*corev1.Pod{}, hidden: map[string]bool{}, bound: map[string]bool{}, late: map[string]bool{},
@@ -226,7 +238,7 @@ func (d *drive) observe(pod *corev1.Pod, node string, record map[string]string) 
 }
 
 // step binds pods that may bind, and sends those back that are rejected. A binding may fail before others can be bound or when
-// they are, or only seem to.
+// they are, or only seem to, and the API server may refuse it.
 func (d *drive) step(name string, fails bool) {
 	pod, node := d.pods[name], d.at[name]
 	waits := d.handle.waiting[pod.UID]
@@ -243,6 +255,9 @@ func (d *drive) step(name string, fails bool) {
 		seems := d.IntN(2) == 0
 		switch {
 		case s.attempt.failed(), fails && !seems:
+			if fails && d.IntN(2) == 0 {
+				d.refuseBinding(pod, node)
+			}
 			d.unreserve(pod, node)
 		default:
 			delete(d.at, name)
@@ -267,6 +282,15 @@ func (d *drive) step(name string, fails bool) {
 	if d.at[name] == "" && d.pods[name] != nil {
 		d.ask(name) // the queue tries a pod again whose binding failed
 	}
+}
+
+// refuseBinding asks the API server to bind a pod, which it refuses.
+func (d *drive) refuseBinding(pod *corev1.Pod, node string) {
+	var binder fwk.BindPlugin
+	_, err := allocate.Factory(func(made *allocate.Plugin) { binder = made })(d.Context(), nil, d.handle)
+	require.NoError(d, err)
+	require.False(d, binder.Bind(d.Context(), d.states[pod.UID], pod, node).IsSuccess())
+	d.refused++
 }
 
 func gangOf(pod string) string { return pod[:len(pod)-2] }
@@ -353,14 +377,14 @@ func (d *drive) calm() {
 // TestNoGangIsLeftBehind: whatever has happened, once nothing goes wrong any more every gang
 // whose pods are all there runs whole, or waits for room that there is not.
 func TestNoGangIsLeftBehind(t *testing.T) {
-	ran, waited, attempts := 0, 0, 0
+	ran, waited, attempts, refused := 0, 0, 0, 0
 	for seed := range uint64(60) {
 		d := newDrive(t, seed)
 		for range 80 {
 			d.anything()
 		}
 		d.calm()
-		attempts += len(d.at)
+		attempts, refused = attempts+len(d.at), refused+d.refused
 		members := map[string][]string{}
 		for name := range d.pods {
 			members[gangOf(name)] = append(members[gangOf(name)], name)
@@ -386,8 +410,9 @@ func TestNoGangIsLeftBehind(t *testing.T) {
 			assert.Equal(t, entryWaiting, d.plugin.gangs[key].entry, "seed %d: %s", seed, key)
 		}
 	}
-	t.Logf("%d gangs ran, %d waited", ran, waited)
+	t.Logf("%d gangs ran, %d waited, %d bindings were refused", ran, waited, refused)
 	assert.Greater(t, ran, 60)
 	assert.Greater(t, waited, 40)
 	assert.Zero(t, attempts, "nobody waits at Permit")
+	assert.Positive(t, refused)
 }

@@ -102,6 +102,8 @@ func (h *fakeHandle) Activate(logger klog.Logger, pods map[string]*corev1.Pod) {
 	}
 }
 
+func (*fakeHandle) APICacher() fwk.APICacher { return nil }
+
 func (h *fakeHandle) GetWaitingPod(uid types.UID) fwk.WaitingPod {
 	if w, ok := h.waiting[uid]; ok {
 		return w

@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -738,6 +739,28 @@ func TestFailedBindingKeepsThePodAssumed(t *testing.T) {
 	again, status := b.cycle(pods[1])
 	assert.True(t, status.IsSuccess())
 	assert.Equal(t, node, again)
+}
+
+// Only an answer that will be the same a moment later, and is about the node, takes a member off it.
+func TestBindingsThatAreRefused(t *testing.T) {
+	pods := corev1.Resource("pods")
+	for name, test := range map[string]struct {
+		answer error
+		want   bool
+	}{
+		"policy":       {apierrors.NewForbidden(pods, "job-0", errors.New("frozen")), true},
+		"invalid":      {apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), "job-0", nil), true},
+		"conflict":     {apierrors.NewConflict(pods, "job-0", errors.New("it has a node")), false},
+		"gone":         {apierrors.NewNotFound(pods, "job-0"), false},
+		"webhook away": {apierrors.NewInternalError(errors.New("no endpoints")), false},
+		"busy":         {apierrors.NewTooManyRequests("later", 1), false},
+		"no answer":    {errors.New("EOF"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.want, refusesBinding(test.answer))
+		})
+	}
+	assert.False(t, refusesBinding(nil))
 }
 
 // A binding whose answer was lost worked all the same: the member is no longer assumed as

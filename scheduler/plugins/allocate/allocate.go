@@ -57,12 +57,11 @@ func (f failure) Clone() fwk.StateData { return f }
 
 // Failure is why the binding of the cycle's pod has failed, nil when it has not, or there was none.
 func Failure(state fwk.CycleState) error {
-	data, err := state.Read(failureKey)
-	f, ok := data.(failure)
-	if err != nil || !ok {
-		return nil
+	if data, err := state.Read(failureKey); err == nil {
+		f, _ := data.(failure) // nothing else is stored
+		return f.error
 	}
-	return f.error
+	return nil
 }
 
 // Plugin binds pods for which a cycle has decided an allocation.

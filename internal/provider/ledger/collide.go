@@ -65,21 +65,31 @@ func common(a, b *job) (where []string, gpus bool) {
 	return where, gpus
 }
 
-// beside reports whether two jobs have room beside each other on the nodes where they meet, each as it is
-// planned. What one of them was not given as taken is its own, and leaves, unless it is of one before it.
+// beside reports whether two jobs have room beside each other on the nodes where they meet, each as it is planned.
 func beside(a, b *job) bool {
 	common := map[string]bool{}
 	for _, x := range a.placement.Assignments {
 		common[x.Node] = slices.ContainsFunc(b.placement.Assignments, func(y placement.Assignment) bool { return x.Node == y.Node })
 	}
-	view := b.capacityOn(common)
-	for _, p := range b.Occupants {
-		if len(a.After) == 0 && !slices.ContainsFunc(a.Occupants, func(other placement.Pod) bool { return other.ID == p.ID }) {
+	return planner.Plan(b.capacityBeside(a, common), onNodes(b, common)).Verdict.NotAsPlanned == ""
+}
+
+// capacityBeside is what a job was given of some nodes once another one is there as it is planned. What that one was not given as
+// taken is its own, and leaves, unless it is of one before it.
+func (j *job) capacityBeside(other *job, nodes map[string]bool) *snapshot.View {
+	view := j.capacityOn(nodes)
+	for _, p := range j.Occupants {
+		if len(other.After) == 0 && !slices.ContainsFunc(other.Occupants, func(o placement.Pod) bool { return o.ID == p.ID }) {
 			view.RemovePod(p.ID)
 		}
 	}
-	view.Apply(onNodes(a, common), *a.placement)
-	return planner.Plan(view, onNodes(b, common)).Verdict.NotAsPlanned == ""
+	view.Apply(onNodes(other, nodes), other.placementOn(nodes))
+	return view
+}
+
+// placementOn is the part of a job's placement on some nodes.
+func (j *job) placementOn(nodes map[string]bool) placement.Placement {
+	return placement.Placement{Assignments: slices.DeleteFunc(slices.Clone(j.placement.Assignments), func(a placement.Assignment) bool { return !nodes[a.Node] })}
 }
 
 // capacityOn is what a job was given of some nodes.

@@ -126,6 +126,9 @@ func TestLauncherInThePlaceOfAJob(t *testing.T) {
 		want []string
 	}{
 		"it takes what the job needs":    {[]ledger.Job{launching(job(four, "a", 8), 40), needing(job(four, "b", 8, "default/a"), 6)}, warned},
+		"beside its own members":         {[]ledger.Job{launching(needing(job(four, "a", 4), 5), 40), needing(job(four, "b", 4, "default/a"), 6)}, warned},
+		"room beside its own members":    {[]ledger.Job{launching(needing(job(four, "a", 4), 5), 30), needing(job(four, "b", 4, "default/a"), 6)}, nil},
+		"its own members are elsewhere":  {[]ledger.Job{launching(needing(job(four, "a", 8), 5), 40), needing(job(four, "b", 4, "default/a"), 6)}, nil},
 		"the job comes first":            {[]ledger.Job{needing(job(four, "b", 8), 6), launching(job(four, "a", 8, "default/b"), 40)}, nil},
 		"there is room for both":         {[]ledger.Job{launching(job(four, "a", 8), 30), needing(job(four, "b", 8, "default/a"), 6)}, nil},
 		"its own":                        {[]ledger.Job{launching(needing(job(four, "b", 8), 6), 40)}, nil},

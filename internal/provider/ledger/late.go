@@ -87,6 +87,7 @@ func (l *Ledger) launchesInto(by, planned *job) *Finding {
 		yields = planned.yieldsTo(by.launcher)
 		planned.yields[by.launcher.key] = yields
 	}
+	yields = yields || planned.yieldsBeside(by)
 	promised := l.promised(planned)
 	if !yields || !promised && !l.waitsFor(planned, by.launcher) {
 		return nil
@@ -121,11 +122,7 @@ func (of launcher) called() string {
 
 // waitsFor reports whether a job has no place where a launcher is on a node of the place that it has beside those before it.
 func (l *Ledger) waitsFor(j *job, other launcher) bool {
-	nodes := map[string]bool{}
-	for _, a := range j.placement.Assignments {
-		nodes[a.Node] = true
-	}
-	for node := range nodes {
+	for node := range j.plannedOn() {
 		view := viewOf(j.Nodes, j.Occupants)
 		for _, before := range l.before(j.Job) {
 			if before.placement != nil {
@@ -151,17 +148,43 @@ func (l *Ledger) waitsFor(j *job, other launcher) bool {
 
 // yieldsTo reports whether a launcher may be on a node where the job is planned, and then takes what the job needs there.
 func (j *job) yieldsTo(other launcher) bool {
-	on := map[string][]placement.Assignment{}
-	for _, a := range j.placement.Assignments {
-		on[a.Node] = append(on[a.Node], a)
-	}
+	on := j.plannedOn()
 	return slices.ContainsFunc(j.Nodes, func(node placement.Node) bool {
-		if len(on[node.Name]) == 0 || planner.Place(viewOf([]placement.Node{node}, nil), other.gang) == nil {
-			return false
-		}
 		there := map[string]bool{node.Name: true}
-		view := j.capacityOn(there)
-		view.Apply(onNodes(j, there), placement.Placement{Assignments: on[node.Name]})
-		return planner.Place(view, other.gang) == nil
+		return on[node.Name] && planner.Place(viewOf([]placement.Node{node}, nil), other.gang) != nil && j.leavesNone(j.capacityOn(there), there, other)
 	})
+}
+
+// yieldsBeside is yieldsTo where both jobs are planned: the members of the launcher's are there before it.
+func (j *job) yieldsBeside(by *job) bool {
+	if by.placement == nil {
+		return false
+	}
+	on := by.plannedOn()
+	for node := range j.plannedOn() {
+		there := map[string]bool{node: true}
+		if !on[node] {
+			continue
+		}
+		view := j.capacityBeside(by, there)
+		if planner.Place(view, by.launcher.gang) != nil && j.leavesNone(view, there, by.launcher) {
+			return true
+		}
+	}
+	return false
+}
+
+// leavesNone reports whether a launcher has no room on some nodes once the job is there as it is planned.
+func (j *job) leavesNone(view *snapshot.View, nodes map[string]bool, other launcher) bool {
+	view.Apply(onNodes(j, nodes), j.placementOn(nodes))
+	return planner.Place(view, other.gang) == nil
+}
+
+// plannedOn are the nodes on which members of the job are planned.
+func (j *job) plannedOn() map[string]bool {
+	on := map[string]bool{}
+	for _, a := range j.placement.Assignments {
+		on[a.Node] = true
+	}
+	return on
 }

@@ -73,6 +73,14 @@ func TestFalseAlarms(t *testing.T) {
 			s.plan.changes["gpuplan_training_job."+name].After["planned_placement"] = map[string]any{node: line}
 		}
 	}
+	together := func(s *snapshot) {
+		s.next.jobs[0].gpus, s.next.jobs[1].gpus = 1, 1
+		planned("a", "p[0]", "worker-0 GPU 0")(s)
+		planned("b", "p[0]", "worker-0 GPU 1")(s)
+	}
+	cores := func(each int) func(*snapshot) {
+		return func(s *snapshot) { s.next.jobs[0].cpu, s.next.jobs[1].cpu, s.next.jobs[1].lateCPU = each, each, each }
+	}
 	pod := func(s *snapshot, gang, name, node string, gpus int64) *corev1.Pod {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{contract.LightGangLabel: gang}}}
 		p.Spec.NodeName, p.Spec.Priority = node, new(int32)
@@ -172,6 +180,8 @@ func TestFalseAlarms(t *testing.T) {
 		{"the place of one is open", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1")}, displacing, true},
 		{"launchers take nothing", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, launching, false},
 		{"a launcher takes all CPU", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), func(s *snapshot) { s.next.jobs[0].cpu, s.next.jobs[1].lateCPU = 8, 16 }}, launching, true},
+		{"a launcher has room beside both", []func(*snapshot){small, together, cores(5)}, launching, false},
+		{"a launcher and its own members leave too little", []func(*snapshot){small, together, cores(6)}, launching, true},
 		{"the pool keeps its nodes", []func(*snapshot){running}, shrinking, false},
 		{"someone runs on the nodes", []func(*snapshot){running, one}, shrinking, true},
 		{"who runs on the nodes leaves", []func(*snapshot){leaves, one}, shrinking, false},

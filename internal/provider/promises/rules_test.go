@@ -396,7 +396,7 @@ func (s *snapshot) reaches(on func(room) bool, planned promise) bool {
 }
 
 // launchesInto: the launcher of one that it names has room on a node on which the other is planned, and the other then has not,
-// at the latest when those have left that leave.
+// by itself or beside the launcher's own members, at the latest when those have left that leave.
 func launchesInto(s *snapshot, d diagnostic) bool {
 	named := s.named(d)
 	if len(named) < 2 {
@@ -408,7 +408,8 @@ func launchesInto(s *snapshot, d diagnostic) bool {
 				planned, made := s.promise(other)
 				there := launcher
 				there.on = func(r room) bool { return launcher.on(r) && planned.uses(r.name) }
-				return by.id != other.id && (!made || s.ever(s.left, there) && !s.always(s.own(other), there, s.held(other)))
+				return by.id != other.id && (!made || s.ever(s.left, there) && !s.always(s.own(other), there, s.held(other)) ||
+					s.ever(s.left, s.held(by), there) && !s.always(s.own(other), s.held(by), there, s.held(other)))
 			})
 		})
 	})

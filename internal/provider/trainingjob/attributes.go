@@ -354,7 +354,7 @@ var runAttributes = []jobAttribute{
 			MarkdownDescription: "What create waits for: `running` (default), when every replica runs, or of a gang with a `minimum` the members that the plan has placed, and at least the minimum; `succeeded`; or `none`. " +
 				"A job that fails, that is deleted meanwhile or of which within a minute no pod can be created is an error (not where a ResourceQuota refuses them that has room for them once others have gone); that of a job that fails has the last lines of the log of the pod that failed first, where the kubeconfig's user may `get` `pods/log`. " +
 				"They are shown, and no state has them: what a program writes into its log, whoever sees the output of the apply can read. A wait that is interrupted or takes longer than `timeouts.create` is a warning: " +
-				"an error would make Terraform delete the job with the next apply, which goes on instead. What must not start before the job has come so far is held back by a postcondition of the job, such as `self.status == \"Succeeded\"`.",
+				"an error would make Terraform delete the job with the next apply, which goes on instead. What must not start before the job has come so far is held back by a postcondition of the job, such as `self.status == \"Succeeded\"`. A plan places what comes after a job beside it, also with `succeeded`: the wait may be over before the job is.",
 			Optional:   true,
 			Validators: []validator.String{stringvalidator.OneOf(waitRunning, waitSucceeded, waitNone)},
 		},

@@ -187,9 +187,11 @@ func TestPartsOfAPodThatHasEndedForTheAPIServerAlone(t *testing.T) {
 	p.Status.Phase = corev1.PodFailed
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	w.put(podKind, "p", p)
-	require.Eventually(t, func() bool { _, ended := e.told(); return len(ended) == 1 }, 20*time.Second, time.Millisecond)
-	now, _ := e.told()
-	assert.Equal(t, []mps.Share{{UUID: "GPU-1", MemoryMiB: 4096}}, now)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		now, ended := e.told()
+		assert.Len(t, ended, 1)
+		assert.Equal(t, []mps.Share{{UUID: "GPU-1", MemoryMiB: 4096}}, now)
+	}, 20*time.Second, time.Millisecond)
 	w.terminated(p)
 	require.Eventually(t, func() bool { now, _ := e.told(); return len(now) == 0 }, 20*time.Second, time.Millisecond)
 }

@@ -74,17 +74,22 @@ func beside(a, b *job) bool {
 	return planner.Plan(b.capacityBeside(a, common), onNodes(b, common)).Verdict.NotAsPlanned == ""
 }
 
-// capacityBeside is what a job was given of some nodes once another one is there as it is planned. What that one was not given as
-// taken is its own, and leaves, unless it is of one before it.
+// capacityBeside is what a job was given of some nodes once another one is there as it is planned.
 func (j *job) capacityBeside(other *job, nodes map[string]bool) *snapshot.View {
 	view := j.capacityOn(nodes)
+	j.leave(view, other)
+	view.Apply(onNodes(other, nodes), other.placementOn(nodes))
+	return view
+}
+
+// leave takes what another job holds away from a view: what that one was not given as taken is its own, and leaves, unless it is of
+// one before it.
+func (j *job) leave(view *snapshot.View, other *job) {
 	for _, p := range j.Occupants {
 		if len(other.After) == 0 && !slices.ContainsFunc(other.Occupants, func(o placement.Pod) bool { return o.ID == p.ID }) {
 			view.RemovePod(p.ID)
 		}
 	}
-	view.Apply(onNodes(other, nodes), other.placementOn(nodes))
-	return view
 }
 
 // placementOn is the part of a job's placement on some nodes.

@@ -27,7 +27,7 @@ func (l *Ledger) meetings() []Finding {
 // meet reports jobs that are planned where one is, or may be, both of which fit at once, and
 // those that they may displace in turn.
 func (l *Ledger) meet(j *job, starting []*job) []Finding {
-	var others, moved []*job
+	var others, beside, moved []*job
 	findings := l.elsewhere(j)
 	if len(findings) > 0 || j.short() {
 		moved = append(moved, j)
@@ -42,14 +42,23 @@ func (l *Ledger) meet(j *job, starting []*job) []Finding {
 			}
 		}
 		switch {
-		case other == j || !other.met || l.apart[pairKey(j, other)] || l.ordered(j, other):
+		case other == j || !other.met || l.apart[pairKey(j, other)]:
+		case l.ordered(j, other):
+			if promised && l.promised(other) {
+				beside = append(beside, other)
+			}
 		case promised != l.promised(other):
 			others = append(others, other)
 		case promised:
 			if f, ok := collide(j, other); ok {
 				findings, moved = append(findings, f), append(moved, j, other)
+			} else {
+				beside = append(beside, other)
 			}
 		}
+	}
+	for _, t := range l.throngs(j, beside) {
+		findings, moved = append(findings, t.finding()), append(moved, t.jobs...)
 	}
 	if displaced := l.mayMeet(j, others); len(displaced) > 0 {
 		findings, moved = append(findings, displaces(j, displaced, promised)), append(moved, j)

@@ -421,7 +421,7 @@ func (g *generator) job(c configuration) job {
 		j.literal = g.chance(3)
 	}
 	if g.chance(10) {
-		j.each = []string{"x", "y"}
+		j.each = []string{"x", "y", "z"}[:2+g.names.IntN(2)]
 	}
 	return j
 }

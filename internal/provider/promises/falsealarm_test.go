@@ -27,6 +27,7 @@ func TestFalseAlarms(t *testing.T) {
 	crossing := says("Two jobs are planned on the same GPUs", "Jobs default/a and default/b are each planned on p[0] GPU 0.")
 	crowded := says("Two jobs are planned on the same nodes", "Jobs default/a and default/b are each planned on p[0].")
 	displacing := says("A job may be placed where another is planned", "Where default/b will run is known after apply, and nothing says that it is placed after default/a.")
+	throngs := says("Several jobs are planned on the same nodes", "Jobs default/a, default/b, default/c are each planned on p[0].")
 	launching := says("A launcher may run where a job is planned", "The role launcher of job default/b starts once its members run. That may be a node on which job default/a is planned.")
 	shrinking := says("Running jobs would lose their nodes", "The plan shrinks node pool p from 2 to 1 nodes (the cloud chooses which ones go), on which jobs run: default/old (on n0, n1).")
 	losing := says("A running job would lose its nodes", "The plan shrinks node pool p from 2 to 1 nodes (the cloud chooses which ones go), on which job default/old runs, and the job stays.")
@@ -71,6 +72,22 @@ func TestFalseAlarms(t *testing.T) {
 	planned := func(name, node, line string) func(*snapshot) {
 		return func(s *snapshot) {
 			s.plan.changes["gpuplan_training_job."+name].After["planned_placement"] = map[string]any{node: line}
+		}
+	}
+	// third plans three jobs on a node with three GPUs: two with one, and one with more.
+	third := func(gpus int) func(*snapshot) {
+		return func(s *snapshot) {
+			fresh := s.fresh["p"]
+			fresh.gpus = 3
+			s.fresh["p"] = fresh
+			c := s.next.jobs[0]
+			c.key, c.name, c.gpus = "c", "c", gpus
+			s.next.jobs[0].gpus, s.next.jobs[1].gpus = 1, 1
+			s.next.jobs = append(s.next.jobs, c)
+			s.plan.changes["gpuplan_training_job.c"] = change{Actions: []string{"create"}, After: map[string]any{}}
+			for _, name := range []string{"a", "b", "c"} {
+				planned(name, "p[0]", "worker-0")(s)
+			}
 		}
 	}
 	together := func(s *snapshot) {
@@ -176,6 +193,8 @@ func TestFalseAlarms(t *testing.T) {
 		{"on the same GPUs", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[0]", "worker-0 GPU 0,1")}, crossing, true},
 		{"room for both", []func(*snapshot){small, planned("a", "p[0]", "worker-0"), planned("b", "p[1]", "worker-0")}, crowded, false},
 		{"no room for both", []func(*snapshot){small, planned("a", "p[0]", "worker-0"), planned("b", "p[0]", "worker-0")}, crowded, true},
+		{"room for all of them", []func(*snapshot){small, third(1)}, throngs, false},
+		{"room for two of them", []func(*snapshot){small, third(2)}, throngs, true},
 		{"both have places", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, displacing, false},
 		{"the place of one is open", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1")}, displacing, true},
 		{"launchers take nothing", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, launching, false},

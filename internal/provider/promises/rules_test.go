@@ -52,6 +52,7 @@ func rules() map[string]rule {
 
 		"two jobs are planned on the same GPUs":        {due: meet, excuses: place, all: true},
 		"two jobs are planned on the same nodes":       {due: meet, excuses: place, all: true},
+		"several jobs are planned on the same nodes":   {due: throng, excuses: place, all: true},
 		"a job may be placed where another is planned": {due: displaced, excuses: place, all: true},
 		"a launcher may run where a job is planned":    {due: launchesInto, excuses: start, all: true},
 		"running jobs may be evicted":                  {due: evictMeanwhile, evicts: true},
@@ -365,6 +366,30 @@ func meet(s *snapshot, d diagnostic) bool {
 	}
 	gone := func(p corev1.Pod) bool { return a.after == "" && b.after == "" && (s.own(a)(p) || s.own(b)(p)) }
 	return !s.always(gone, s.held(a), s.held(b))
+}
+
+// throng: those that it names have not all room where they are planned, in some order, beside what starts once others of them run.
+func throng(s *snapshot, d diagnostic) bool {
+	named := s.named(d)
+	var gangs []gang
+	follows := map[int]int{}
+	for _, i := range named {
+		if _, made := s.promise(i); !made {
+			return len(s.plan.errors()) > 0 // of a plan that is refused, not all places are known
+		}
+		gangs = append(gangs, s.held(i))
+		for _, launcher := range s.launcher(i) {
+			follows[len(gangs)] = len(gangs) - 1
+			gangs = append(gangs, launcher)
+		}
+	}
+	gone := func(p corev1.Pod) bool {
+		return slices.ContainsFunc(named, func(i instance) bool { return i.after == "" && s.own(i)(p) })
+	}
+	return len(named) > 2 && !s.inAnyOrder(gone, func(a, b int) bool {
+		at, ordered := follows[b]
+		return ordered && at == a
+	}, gangs...)
 }
 
 // displaced: the place of one is open, or may be another by what else the plan says, and it may use a node on which the

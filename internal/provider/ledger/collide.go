@@ -86,7 +86,7 @@ func (j *job) capacityBeside(other *job, nodes map[string]bool) *snapshot.View {
 // one before it.
 func (j *job) leave(view *snapshot.View, other *job) {
 	for _, p := range j.Occupants {
-		if len(other.After) == 0 && !slices.ContainsFunc(other.Occupants, func(o placement.Pod) bool { return o.ID == p.ID }) {
+		if _, there := view.Pod(p.ID); there && len(other.After) == 0 && !slices.ContainsFunc(other.Occupants, func(o placement.Pod) bool { return o.ID == p.ID }) {
 			view.RemovePod(p.ID)
 		}
 	}

@@ -26,9 +26,16 @@ func (l *Ledger) throngs(j *job, others []*job) (all []throng) {
 	if len(others) < 2 {
 		return nil
 	}
-	for _, node := range slices.Sorted(maps.Keys(j.plannedOn())) {
-		there := slices.DeleteFunc(slices.Clone(others), func(other *job) bool { return !other.plannedOn()[node] })
-		jobs := l.throngOn(node, j, there)
+	there, on := map[string][]*job{}, j.plannedOn()
+	for _, other := range others {
+		for node := range other.plannedOn() {
+			if on[node] {
+				there[node] = append(there[node], other)
+			}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(there)) {
+		jobs := l.throngOn(node, j, there[node])
 		if len(jobs) == 0 {
 			continue
 		}
@@ -43,16 +50,17 @@ func (l *Ledger) throngs(j *job, others []*job) (all []throng) {
 
 // throngOn are the jobs that are in each other's way on a node, none when a job has room there beside all the others.
 func (l *Ledger) throngOn(node string, j *job, others []*job) []*job {
+	if len(others) < 2 {
+		return nil
+	}
 	group := append(slices.Clone(others), j)
 	slices.SortFunc(group, func(a, b *job) int { return cmp.Compare(a.Gang.ID, b.Gang.ID) })
 	launches := slices.ContainsFunc(group, func(k *job) bool { return len(k.launcher.gang.Roles) > 0 })
 	switch all := j.capacityAfter(group, node); {
-	case len(others) < 2, all != nil && !launches:
+	case all != nil && (!launches || len(group) > mostTogether):
 		return nil
-	case len(group) > mostTogether && all != nil:
-		return nil // of so many, launchers are left out
 	case len(group) > mostTogether:
-		return group
+		return j.blockedBy(without(group, j), node)
 	}
 	in := map[*job]bool{}
 	for _, last := range group {
@@ -85,24 +93,56 @@ func (j *job) fitsAfter(others []*job, node string) bool {
 			view.Apply(launched(other), *placed)
 		}
 	}
-	return planner.Plan(view, onNodes(j, map[string]bool{node: true})).Verdict.NotAsPlanned == ""
+	return j.hasPlace(view, node)
+}
+
+// blockedBy are a job and those of many others that have room on a node one after the other until it has none: all of them when it
+// is never so.
+func (j *job) blockedBy(others []*job, node string) []*job {
+	view := j.capacityWithout(others, node)
+	var first []*job
+	for _, other := range others {
+		if other.takes(view, node) {
+			first = append(first, other)
+		}
+		if !j.hasPlace(view, node) {
+			return append(first, j)
+		}
+	}
+	return append(slices.Clone(others), j)
 }
 
 // capacityAfter is what a job was given of a node once others are there as they are planned, nil where one of them has no room.
 func (j *job) capacityAfter(others []*job, node string) *snapshot.View {
-	there := map[string]bool{node: true}
-	view := j.capacityOn(there)
+	view := j.capacityWithout(others, node)
+	if slices.ContainsFunc(others, func(other *job) bool { return !other.takes(view, node) }) {
+		return nil
+	}
+	return view
+}
+
+// capacityWithout is what a job was given of a node, without what others leave there.
+func (j *job) capacityWithout(others []*job, node string) *snapshot.View {
+	view := j.capacityOn(map[string]bool{node: true})
 	for _, other := range others {
 		j.leave(view, other)
 	}
-	for _, other := range others {
-		g := onNodes(other, there)
-		if planner.Plan(view, g).Verdict.NotAsPlanned != "" {
-			return nil
-		}
-		view.Apply(g, other.placementOn(there))
-	}
 	return view
+}
+
+// takes gives a job its planned place on a node, and reports whether it has room for that.
+func (j *job) takes(view *snapshot.View, node string) bool {
+	if !j.hasPlace(view, node) {
+		return false
+	}
+	there := map[string]bool{node: true}
+	view.Apply(onNodes(j, there), j.placementOn(there))
+	return true
+}
+
+// hasPlace reports whether a job has room for its planned place on a node.
+func (j *job) hasPlace(view *snapshot.View, node string) bool {
+	return planner.Plan(view, onNodes(j, map[string]bool{node: true})).Verdict.NotAsPlanned == ""
 }
 
 // launched is a job's launcher under its name.

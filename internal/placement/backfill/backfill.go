@@ -43,7 +43,7 @@ func ReserveBlocked(v *snapshot.View, gangs []placement.Gang) {
 			continue
 		}
 		p := packing.NewPacker(v.Seen(&g, nil), g)
-		stopped, open := p.Allowed() < p.Needed, waited.open(v, p)
+		stopped, open := p.Allowed() < p.Needed, waited.open(p)
 		if stopped && g.Leaf != "" && leaves[g.Leaf] || !stopped && !open {
 			continue
 		}

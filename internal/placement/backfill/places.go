@@ -4,8 +4,6 @@ import (
 	"slices"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/packing"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
 // mostPlaces bounds the places on nodes that are waited for: each of them is looked for whenever something changes.
@@ -18,16 +16,9 @@ type places struct {
 	disputed []int
 }
 
-// open reports whether a place for a gang may be waited for: it would fit if nothing else ran, and may use none of the disputed
-// nodes.
-func (p *places) open(v *snapshot.View, gang *packing.Packer) bool {
-	switch {
-	case p.count == 0:
-		return true
-	case p.count == mostPlaces, slices.ContainsFunc(p.disputed, func(at int) bool { return gang.MayUse(gang.Nodes[at]) }):
-		return false
-	}
-	return !planner.Infeasible(v, gang.Gang)
+// open reports whether a place for a gang may be waited for: it may use none of the disputed nodes.
+func (p *places) open(gang *packing.Packer) bool {
+	return p.count < mostPlaces && !slices.ContainsFunc(p.disputed, func(at int) bool { return gang.MayUse(gang.Nodes[at]) })
 }
 
 // add counts a place that is waited for.

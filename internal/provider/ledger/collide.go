@@ -71,15 +71,33 @@ func beside(a, b *job) bool {
 	for _, x := range a.placement.Assignments {
 		common[x.Node] = slices.ContainsFunc(b.placement.Assignments, func(y placement.Assignment) bool { return x.Node == y.Node })
 	}
-	return planner.Plan(b.capacityBeside(a, common), onNodes(b, common)).Verdict.NotAsPlanned == ""
+	return b.hasPlace(b.capacityBeside(a, common), common)
 }
 
 // capacityBeside is what a job was given of some nodes once another one is there as it is planned.
 func (j *job) capacityBeside(other *job, nodes map[string]bool) *snapshot.View {
-	view := j.capacityOn(nodes)
-	j.leave(view, other)
-	view.Apply(onNodes(other, nodes), other.placementOn(nodes))
+	view := j.capacityWithout([]*job{other}, nodes)
+	other.put(view, nodes)
 	return view
+}
+
+// capacityWithout is what a job was given of some nodes, without what others leave there.
+func (j *job) capacityWithout(others []*job, nodes map[string]bool) *snapshot.View {
+	view := j.capacityOn(nodes)
+	for _, other := range others {
+		j.leave(view, other)
+	}
+	return view
+}
+
+// put gives a job its planned place on some nodes.
+func (j *job) put(view *snapshot.View, nodes map[string]bool) {
+	view.Apply(onNodes(j, nodes), j.placementOn(nodes))
+}
+
+// hasPlace reports whether a job has room for its planned place on some nodes.
+func (j *job) hasPlace(view *snapshot.View, nodes map[string]bool) bool {
+	return planner.Plan(view, onNodes(j, nodes)).Verdict.NotAsPlanned == ""
 }
 
 // leave takes what another job holds away from a view: what that one was not given as taken is its own, and leaves, unless it is of

@@ -176,7 +176,7 @@ func (j *job) yieldsBeside(by *job) bool {
 
 // leavesNone reports whether a launcher has no room on some nodes once the job is there as it is planned.
 func (j *job) leavesNone(view *snapshot.View, nodes map[string]bool, other launcher) bool {
-	view.Apply(onNodes(j, nodes), j.placementOn(nodes))
+	j.put(view, nodes)
 	return planner.Place(view, other.gang) == nil
 }
 

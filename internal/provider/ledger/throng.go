@@ -35,7 +35,7 @@ func (l *Ledger) throngs(j *job, others []*job) (all []throng) {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(there)) {
-		jobs := l.throngOn(node, j, there[node])
+		jobs := l.throngOn(map[string]bool{node: true}, j, there[node])
 		if len(jobs) == 0 {
 			continue
 		}
@@ -49,7 +49,7 @@ func (l *Ledger) throngs(j *job, others []*job) (all []throng) {
 }
 
 // throngOn are the jobs that are in each other's way on a node, none when a job has room there beside all the others.
-func (l *Ledger) throngOn(node string, j *job, others []*job) []*job {
+func (l *Ledger) throngOn(node map[string]bool, j *job, others []*job) []*job {
 	if len(others) < 2 {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (l *Ledger) throngOn(node string, j *job, others []*job) []*job {
 
 // fitsAfter reports whether a job has its planned place on a node after others, each as it is planned and with what starts once it
 // runs, or these have not all room there themselves.
-func (j *job) fitsAfter(others []*job, node string) bool {
+func (j *job) fitsAfter(others []*job, node map[string]bool) bool {
 	view := j.capacityAfter(others, node)
 	if view == nil {
 		return true
@@ -98,7 +98,7 @@ func (j *job) fitsAfter(others []*job, node string) bool {
 
 // blockedBy are a job and those of many others that have room on a node one after the other until it has none: all of them when it
 // is never so.
-func (j *job) blockedBy(others []*job, node string) []*job {
+func (j *job) blockedBy(others []*job, node map[string]bool) []*job {
 	view := j.capacityWithout(others, node)
 	var first []*job
 	for _, other := range others {
@@ -113,7 +113,7 @@ func (j *job) blockedBy(others []*job, node string) []*job {
 }
 
 // capacityAfter is what a job was given of a node once others are there as they are planned, nil where one of them has no room.
-func (j *job) capacityAfter(others []*job, node string) *snapshot.View {
+func (j *job) capacityAfter(others []*job, node map[string]bool) *snapshot.View {
 	view := j.capacityWithout(others, node)
 	if slices.ContainsFunc(others, func(other *job) bool { return !other.takes(view, node) }) {
 		return nil
@@ -121,28 +121,13 @@ func (j *job) capacityAfter(others []*job, node string) *snapshot.View {
 	return view
 }
 
-// capacityWithout is what a job was given of a node, without what others leave there.
-func (j *job) capacityWithout(others []*job, node string) *snapshot.View {
-	view := j.capacityOn(map[string]bool{node: true})
-	for _, other := range others {
-		j.leave(view, other)
-	}
-	return view
-}
-
-// takes gives a job its planned place on a node, and reports whether it has room for that.
-func (j *job) takes(view *snapshot.View, node string) bool {
+// takes puts a job in its planned place on a node, and reports whether it has room for that.
+func (j *job) takes(view *snapshot.View, node map[string]bool) bool {
 	if !j.hasPlace(view, node) {
 		return false
 	}
-	there := map[string]bool{node: true}
-	view.Apply(onNodes(j, there), j.placementOn(there))
+	j.put(view, node)
 	return true
-}
-
-// hasPlace reports whether a job has room for its planned place on a node.
-func (j *job) hasPlace(view *snapshot.View, node string) bool {
-	return planner.Plan(view, onNodes(j, map[string]bool{node: true})).Verdict.NotAsPlanned == ""
 }
 
 // launched is a job's launcher under its name.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/quota"
 )
 
 // smallerRequests proposes the most CPU, memory and memory of shared GPUs per member with which
@@ -17,7 +18,7 @@ func (f *fixer) smallerRequests(reasons []placement.Reason) (list []placement.Fi
 	}
 	if short(placement.NotEnoughCPU) {
 		list = f.smaller(placement.FixCPU, "CPU", 100, func(r *placement.Request) *int64 { return &r.MilliCPU },
-			func(n int64) string { return fmt.Sprintf("%g", float64(n)/1000) })
+			func(n int64) string { return quota.Format("cpu", n) })
 	}
 	if short(placement.NotEnoughMemory) {
 		list = append(list, f.smaller(placement.FixMemory, "memory", 1<<30, func(r *placement.Request) *int64 { return &r.MemoryBytes },

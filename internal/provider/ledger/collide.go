@@ -12,30 +12,65 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 )
 
+// collision is a job whose place another one cannot have as well: where both are planned, if on whole GPUs on which.
+type collision struct {
+	with  *job
+	where []string
+	gpus  bool
+}
+
 // collide reports that two jobs cannot both be where they are planned.
-func collide(a, b *job) (Finding, bool) {
-	where, gpus := common(a, b)
-	if len(where) == 0 || !gpus && beside(a, b) {
-		return Finding{}, false
+func collide(j, other *job) (c collision, ok bool) {
+	where, gpus := common(j, other)
+	return collision{other, where, gpus}, len(where) > 0 && (gpus || !beside(j, other))
+}
+
+// collides says with which others a job cannot be where it is planned: of a few with each, of many at once.
+func collides(j *job, with []collision) (findings []Finding) {
+	if len(with) > mostRivals {
+		return []Finding{collidesWithMany(j, with)}
 	}
+	for _, c := range with {
+		findings = append(findings, c.finding(j))
+	}
+	return findings
+}
+
+func (c collision) finding(j *job) Finding {
 	summary, other := "Two jobs are planned on the same GPUs", "other GPUs"
-	if !gpus {
+	if !c.gpus {
 		summary, other = "Two jobs are planned on the same nodes", "another place"
 	}
 	when := "at once"
-	if a.needs || b.needs {
+	if j.needs || c.with.needs {
 		when = "once others have left"
 	}
-	first, second := min(a.Gang.ID, b.Gang.ID), max(a.Gang.ID, b.Gang.ID)
+	first, second := min(j.Gang.ID, c.with.Gang.ID), max(j.Gang.ID, c.with.Gang.ID)
 	return Finding{
 		Kind:    SameGPUs,
 		Jobs:    []string{first, second},
-		key:     "GPUs " + pairKey(a, b),
+		key:     "GPUs " + pairKey(j, c.with),
 		Summary: summary,
 		Detail: fmt.Sprintf("Jobs %s and %s are each planned on %s. Both fit %s, but nothing says which of them is placed first, "+
 			"so one will get %s than the plan shows. Name the first in the second's after, as in after = [gpuplan_training_job.first.placed], to plan them around each other; jobs of one for_each or count cannot do that, so make two resources of them.",
-			first, second, join(where), when, other),
-	}, true
+			first, second, join(c.where), when, other),
+	}
+}
+
+func collidesWithMany(j *job, with []collision) Finding {
+	ids := []string{j.Gang.ID}
+	for _, c := range with {
+		ids = append(ids, c.with.Gang.ID)
+	}
+	return Finding{
+		Kind:    SameGPUs,
+		Jobs:    ids,
+		key:     "GPUs " + join(ids),
+		Summary: "A job is planned where many others are",
+		Detail: fmt.Sprintf("Job %s is planned where %d others are planned, which cannot be there at the same time: %s and %d more. Nothing says which of them is placed first, "+
+			"so that any of them may get another place than the plan shows, or wait. Jobs that name others in their after, as in after = [gpuplan_training_job.first.placed], are planned around those; jobs of one for_each or count cannot do that, so make a resource of each.",
+			j.Gang.ID, len(with), join(ids[1:mostRivals]), len(ids)-mostRivals),
+	}
 }
 
 // common says on which nodes two jobs are planned, if on whole GPUs on which; GPUs means that

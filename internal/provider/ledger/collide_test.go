@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -220,4 +221,29 @@ func TestJobsThatMeetWhereTheyWere(t *testing.T) {
 			assert.ElementsMatch(t, test.want, describe(found))
 		})
 	}
+}
+
+// What a plan says of many jobs without an order grows with their number, not with that of their pairs.
+func TestManyCollide(t *testing.T) {
+	five := machines(t, "v100", 5)
+	l, named, said := ledger.New(), map[string]bool{}, 0
+	for i := range 40 {
+		j := job(five, fmt.Sprintf("j%02d", i), 1)
+		_, found := l.PlanJob(j)
+		for _, f := range found {
+			require.Equal(t, ledger.SameGPUs, f.Kind, f.Detail)
+			for _, id := range f.Jobs {
+				named[id] = true
+			}
+		}
+		said += len(found)
+		if i == 20 {
+			require.Len(t, found, 1)
+			assert.Equal(t, "A job is planned where many others are", found[0].Summary)
+			assert.Contains(t, found[0].Detail, "Job default/j20 is planned where 20 others are planned, which cannot be there at the same time: "+
+				"default/j00, default/j01, default/j02, default/j03, default/j04 and 15 more.")
+		}
+	}
+	assert.Len(t, named, 40)
+	assert.Less(t, said, 60, "40 jobs have 780 pairs")
 }

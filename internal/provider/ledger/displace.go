@@ -28,6 +28,7 @@ func (l *Ledger) meetings() []Finding {
 // those that they may displace in turn.
 func (l *Ledger) meet(j *job, starting []*job) []Finding {
 	var others, beside, moved []*job
+	var colliding []collision
 	findings := l.elsewhere(j)
 	if len(findings) > 0 || j.short() {
 		moved = append(moved, j)
@@ -50,13 +51,14 @@ func (l *Ledger) meet(j *job, starting []*job) []Finding {
 		case promised != l.promised(other):
 			others = append(others, other)
 		case promised:
-			if f, ok := collide(j, other); ok {
-				findings, moved = append(findings, f), append(moved, j, other)
+			if c, ok := collide(j, other); ok {
+				colliding, moved = append(colliding, c), append(moved, j, other)
 			} else {
 				beside = append(beside, other)
 			}
 		}
 	}
+	findings = append(findings, collides(j, colliding)...)
 	for _, t := range l.throngs(j, beside) {
 		findings, moved = append(findings, t.finding()), append(moved, t.jobs...)
 	}

@@ -52,6 +52,7 @@ func rules() map[string]rule {
 
 		"two jobs are planned on the same GPUs":        {due: meet, excuses: place, all: true},
 		"two jobs are planned on the same nodes":       {due: meet, excuses: place, all: true},
+		"a job is planned where many others are":       {due: meetMany, excuses: place, all: true},
 		"several jobs are planned on the same nodes":   {due: throng, excuses: place, all: true},
 		"a job may be placed where another is planned": {due: displaced, excuses: place, all: true},
 		"a launcher may run where a job is planned":    {due: launchesInto, excuses: start, all: true},
@@ -347,21 +348,30 @@ func (s *snapshot) ordered(a, b instance) bool {
 	return after(a, b) || after(b, a)
 }
 
-// meet: two jobs without an order are planned on the same GPUs, or on nodes that cannot hold both as they are planned, beside
-// all that runs there but themselves, since what leaves may do so later. Where one of them comes after others, what both have
-// held counts as well.
+// meet: two jobs without an order are planned on the same GPUs, or on nodes that cannot hold both as they are planned.
 func meet(s *snapshot, d diagnostic) bool {
 	named := s.named(d)
-	if len(named) < 2 {
-		return false
-	}
-	a, b := named[0], named[1]
+	return len(named) > 1 && s.meets(named[0], named[1], strings.HasSuffix(d.Summary, " GPUs"))
+}
+
+// meetMany: the first of those that it names meets each of the others.
+func meetMany(s *snapshot, d diagnostic) bool {
+	named := s.named(d)
+	return len(named) > 2 && !slices.ContainsFunc(named[1:], func(other instance) bool {
+		return !s.meets(named[0], other, true) && !s.meets(named[0], other, false)
+	})
+}
+
+// meets reports whether two jobs are planned on the same GPUs, or else on nodes that cannot hold both as they are planned, beside
+// all that runs there but themselves, since what leaves may do so later. Where one of them comes after others, what both have
+// held counts as well.
+func (s *snapshot) meets(a, b instance, onGPUs bool) bool {
 	first, madeFirst := s.promise(a)
 	second, madeSecond := s.promise(b)
 	if s.ordered(a, b) || !madeFirst || !madeSecond {
 		return len(s.plan.errors()) > 0 // of a plan that is refused, not all places are known
 	}
-	if strings.HasSuffix(d.Summary, " GPUs") {
+	if onGPUs {
 		return first.crosses(second)
 	}
 	gone := func(p corev1.Pod) bool { return a.after == "" && b.after == "" && (s.own(a)(p) || s.own(b)(p)) }

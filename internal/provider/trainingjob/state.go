@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -25,8 +26,33 @@ func (m *model) drift(ctx context.Context, obj *unstructured.Unstructured) (diag
 	}
 	known, _, diags := m.spec(ctx)
 	live.Labels, live.Annotations = shared(live.Labels, known.Labels), shared(live.Annotations, known.Annotations)
+	before := m.Roles
 	m.take(live, differing(known, live))
+	if !m.Roles.Equal(before) {
+		m.keepRoles(ctx, before, known, live)
+	}
 	return diags
+}
+
+// keepRoles leaves the roles that nobody changed as they were written, also where they were not, if all of them still say what
+// the job says: a plan shows as changed only what is.
+func (m *model) keepRoles(ctx context.Context, before types.Map, known, live job.Spec) {
+	elements := m.Roles.Elements()
+	for name, role := range known.Roles {
+		if !apiequality.Semantic.DeepEqual(role, live.Roles[name]) {
+			continue
+		}
+		if written, ok := before.Elements()[name]; ok {
+			elements[name] = written
+		} else {
+			delete(elements, name)
+		}
+	}
+	kept := *m
+	kept.Roles = types.MapValueMust(roleType, elements)
+	if spec, _, _ := kept.spec(ctx); apiequality.Semantic.DeepEqual(spec.Roles, live.Complete().Roles) {
+		m.Roles = kept.Roles
+	}
 }
 
 // takeOver fills in an imported job from its object.

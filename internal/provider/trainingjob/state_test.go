@@ -1,9 +1,12 @@
 package trainingjob
 
 import (
+	"maps"
 	"testing"
 
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -96,6 +99,55 @@ func TestDriftTakesOverWhatOthersChanged(t *testing.T) {
 	assert.Equal(t, mapValue(map[string]string{"team": "sound"}), m.Labels, "what others added is theirs")
 	m.Suspend, m.Labels = before.Suspend, before.Labels
 	assert.Equal(t, before, m)
+}
+
+// Of the roles of a job only those show as changed that are, whatever the configuration leaves out of the others.
+func TestDriftOfOneRole(t *testing.T) {
+	written := func(said map[string]attr.Value) attr.Value {
+		all := map[string]attr.Value{}
+		for name, kind := range roleType.AttrTypes {
+			null, err := kind.ValueFromTerraform(t.Context(), tftypes.NewValue(kind.TerraformType(t.Context()), nil))
+			require.NoError(t, err)
+			all[name] = null
+		}
+		maps.Copy(all, said)
+		return types.ObjectValueMust(roleType.AttrTypes, all)
+	}
+	nothing := written(nil)
+	worker := written(map[string]attr.Value{"replicas": types.Int32Value(4), "gpus": types.Int64Value(1)})
+	five := written(map[string]attr.Value{"replicas": types.Int32Value(5), "gpus": types.Int64Value(1)})
+	more := func(role *job.Role) { role.Replicas = 5 }
+	for name, test := range map[string]struct {
+		framework job.Framework
+		roles     map[string]attr.Value
+		change    func(*job.Role)
+		want      map[string]attr.Value // nil: each as it is
+	}{
+		"a launcher that is not written":     {job.MPI, map[string]attr.Value{"worker": worker}, more, map[string]attr.Value{"worker": five}},
+		"a launcher without replicas":        {job.MPI, map[string]attr.Value{"launcher": nothing, "worker": worker}, more, map[string]attr.Value{"launcher": nothing, "worker": five}},
+		"a master without replicas":          {job.PyTorch, map[string]attr.Value{"master": nothing, "worker": worker}, more, map[string]attr.Value{"master": nothing, "worker": five}},
+		"what the job says of all its roles": {job.PyTorch, map[string]attr.Value{"master": nothing, "worker": worker}, func(role *job.Role) { role.Image = "another" }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var m model
+			m.take(job.Spec{Namespace: "default", Name: "a", Framework: test.framework, Mode: job.Topology, Gang: true}, jobAttributes)
+			m.Image, m.Roles = types.StringValue("train:1"), types.MapValueMust(roleType, test.roles)
+			live, _, diags := m.spec(t.Context())
+			require.Empty(t, diags)
+			changed := live.Roles["worker"]
+			test.change(&changed)
+			live.Roles["worker"] = changed
+			obj, err := live.Render()
+			require.NoError(t, err)
+			require.Empty(t, m.drift(t.Context(), obj))
+			if test.want != nil {
+				assert.Equal(t, types.MapValueMust(roleType, test.want), m.Roles)
+			}
+			again, _, diags := m.spec(t.Context())
+			require.Empty(t, diags)
+			assert.Equal(t, live.Roles, again.Roles)
+		})
+	}
 }
 
 // What the queue does to a job is no drift, and its marks are not the user's annotations.

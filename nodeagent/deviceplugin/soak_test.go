@@ -18,7 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/soaktest"
 )
 
-var soakPods = flag.Int("soak.pods", 150, "pods that come and go, twice; what is in use after the first is in use after the last")
+var soakPods = flag.Int("soak.pods", 100, "pods that come and go, twice; what is in use after the first is in use after the last")
 
 // Nothing that pods, kubelets and container runtimes do costs memory, goroutines or descriptors that stay.
 func TestSoak(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/nodeagent/soaktest"
 )
 
-var soakRounds = flag.Int("soak.rounds", 40, "what happens to shared GPUs, twice; what is in use after the first is in use after the last")
+var soakRounds = flag.Int("soak.rounds", 15, "what happens to shared GPUs, twice; what is in use after the first is in use after the last")
 
 // Nothing that happens to GPUs that are shared, and to what shares them, costs memory, goroutines, descriptors or processes that stay.
 func TestSoak(t *testing.T) {

@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	fleets = flag.Int("agreement.fleets", 30, "generated fleets for which plan and scheduler are compared")
+	fleets = flag.Int("agreement.fleets", 15, "generated fleets for which plan and scheduler are compared")
 	seed   = flag.Uint64("agreement.seed", 1, "seed of the first of them")
 )
 

@@ -36,7 +36,7 @@ import (
 )
 
 var (
-	twiceWorlds = flag.Int("twice.worlds", 4, "generated fleets in which no job may run in two clusters")
+	twiceWorlds = flag.Int("twice.worlds", 2, "generated fleets in which no job may run in two clusters")
 	twiceSeed   = flag.Uint64("twice.seed", 1, "seed of the first of them")
 )
 

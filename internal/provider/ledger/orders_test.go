@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 )
+
+var ordersSeeds = flag.Int("orders.seeds", 20, "generated sets of jobs, and of visits, that are tried in every order, of each kind of world")
 
 // Whether a plan passes, what fails it, and which jobs it says may wait, evict others or be placed
 // elsewhere, does not depend on the order in which Terraform visits the jobs.
@@ -34,7 +37,7 @@ func TestGeneratedJobsInEveryOrder(t *testing.T) {
 	}
 	for name, world := range worlds {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(80) {
+			for seed := range uint64(*ordersSeeds) {
 				r := rand.New(rand.NewPCG(17, seed))
 				var jobs []ledger.Job
 				for i := range 3 + r.IntN(2) {
@@ -113,7 +116,7 @@ func names(jobs []ledger.Job) (ids []string) {
 func TestGeneratedVisitsInEveryOrder(t *testing.T) {
 	v, h := machines(t, "v100", 2), machines(t, "h100", 1)
 	nodes := [][]placement.Node{v, h, slices.Concat(v, h)}
-	for seed := range uint64(100) {
+	for seed := range uint64(2 * *ordersSeeds) {
 		r := rand.New(rand.NewPCG(19, seed))
 		c := cluster{nodes: nodes[2]}
 		if r.IntN(3) == 0 {

@@ -2,6 +2,8 @@ package provider_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,36 +49,19 @@ spec: {group: %[1]s, scope: Namespaced, names: {kind: %[3]s, plural: %[4]s}, ver
 	}
 }
 
+const workersOfAJob = `
+  framework = "pytorch"
+  image     = "train:1"
+  roles     = { worker = { replicas = 2, gpus = 1 } }`
+
+func jobOf(label, name, attributes string) string {
+	return fmt.Sprintf("resource \"gpuplan_training_job\" %q {\n  name     = %q\n  wait_for = \"none\"\n%s\n}\n", label, name, attributes)
+}
+
 // What the provider created and the state has lost is imported as it was: nothing is left
 // to do, by its ID and by its identity. The attributes are written as people write them, also where the object does not
 // tell: with and without defaults, empty, or in another place.
 func TestImportPlansNothing(t *testing.T) {
-	job := func(attributes string) string {
-		return `resource "gpuplan_training_job" "x" {
-  name     = "j"
-  wait_for = "none"
-` + attributes + "\n}\n"
-	}
-	const workers = `
-  framework = "pytorch"
-  image     = "train:1"
-  roles     = { worker = { replicas = 2, gpus = 1 } }`
-	const all = `
-  image       = "train:1"
-  command     = ["sh", "-c", "train"]
-  env         = { A = "1" }
-  labels      = { team = "vision" }
-  annotations = { a = "b" }
-  volumes     = { data = { claim = "data", mount_path = "/data" } }`
-	of := func(framework, attributes string) string {
-		return job("  framework = \"" + framework + "\"\n" + attributes)
-	}
-	const two = `
-  image = "a"
-  roles = {
-    actor   = { replicas = 2, gpus = 1, command = ["act"] }
-    learner = { replicas = 1, gpus = 2, image = "b", memory = "1024Mi", env = { B = "2" } }
-  }`
 	tests := map[string]struct {
 		id, config string
 	}{
@@ -85,12 +70,6 @@ func TestImportPlansNothing(t *testing.T) {
 		"scheduler's settings": {"kube-scheduler", "resource \"gpuplan_scheduler_config\" \"x\" {\n  enable_reservation = true\n  feature_gates = { A = false }\n  binpack_resource_weight = { cpu = 1 }\n  extra_config = jsonencode({ schedulerQPS = 60 })\n}\n"},
 		"eRDMA":                {"ack-erdma-controller", "resource \"gpuplan_erdma_controller\" \"x\" {\n  driver = \"ofed\"\n}\n"},
 		"nodes":                {"gpu-1", "resource \"gpuplan_node_gpu\" \"x\" {\n  name = \"hand\"\n  nodes = [\"gpu-1\"]\n  mode = \"topology\"\n}\n"},
-		"batch":                {"default/j", of("batch", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }\n  backoff_limit = 3\n  ttl_seconds_after_finished = 600")},
-		"batch, bare":          {"default/j", of("batch", "\n  image = \"a\"\n  roles = { worker = { replicas = 1, gpus = 1 } }")},
-		"JobSet":               {"default/j", of("jobset", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
-		"JobSet, roles":        {"default/j", of("jobset", two)},
-		"TrainJob":             {"default/j", of("trainjob", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
-		"TrainJob, roles":      {"default/j", of("trainjob", two+"\n  suspend = true")},
 		"pool":                 {"v100", strings.ReplaceAll(pool, `"gpuplan_node_pool" "v100"`, `"gpuplan_node_pool" "x"`)},
 		"pool with the rest": {"a10", `resource "gpuplan_node_pool" "x" {
   name                 = "a10"
@@ -134,23 +113,9 @@ func TestImportPlansNothing(t *testing.T) {
   suspension         = {}
   timeouts           = { create = "1m" }
 }`},
-		"scheduler":             {"gpuplan-system/gpuplan-scheduler", "resource \"gpuplan_scheduler\" \"x\" {\n  image = \"x\"\n  unreachable_grace = \"120s\"\n  timeouts = { update = \"1m\" }\n}\n"},
-		"node agent":            {"gpuplan-system/gpuplan-node-agent", "resource \"gpuplan_node_agent\" \"x\" {\n  image = \"x\"\n  interval = \"60s\"\n  metrics_port = 9400\n}\n"},
-		"job":                   {"default/j", job(workers)},
-		"job, all defaults":     {"default/j", job(workers + "\n  gang = {}\n  labels = {}\n  timeouts = { create = \"5m\" }\n  triggers = { run = \"1\" }")},
-		"job, minimum":          {"default/j", job(workers + "\n  gang = { enabled = true, minimum = 1 }")},
-		"job, no gang, default": {"default/j", job(workers + "\n  mode = \"default\"\n  gang = { enabled = false }")},
-		"job, suspended":        {"default/j", job(workers + "\n  suspend = true\n  placement_check = \"warn\"")},
-		"job, arena":            {"default/j", job(workers + "\n  arena_compatible = true\n  labels = { team = \"v\" }\n  annotations = { a = \"b\" }")},
-		"MPI":                   {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"sh\", \"-c\", \"train\"]\n  working_dir = \"/w\"\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
-		"MPI, launcher":         {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"train\"]\n  roles = { launcher = { replicas = 1, cpu = \"1000m\" }, worker = { replicas = 2, gpus = 1, image = \"w:1\" } }")},
-		"job, roles differ":     {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  env = { A = \"1\" }\n  roles = { master = { gpus = 1, env = { B = \"2\" } }, worker = { gpus = 1, command = [\"w\"], memory = \"1024Mi\" } }")},
-		"job, shared":           {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  mode = \"shared\"\n  shared_memory = \"1024Mi\"\n  roles = { worker = { memory_gib = 4 } }")},
-		"job, processes":        {"default/j", job(workers + "\n  nproc_per_node = \"auto\"\n  image_pull_policy = \"Always\"\n  image_pull_secrets = [\"registry\"]")},
-		"job, RDMA":             {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  placement_check = \"off\"\n  env = { NCCL_DEBUG = \"INFO\", NCCL_ALGO = \"Tree\" }\n  roles = { worker = { replicas = 2, gpus = 1, rdma = true } }")},
-		"job, RDMA, no more":    {"default/j", job("framework = \"pytorch\"\n  image = \"a\"\n  placement_check = \"off\"\n  rdma_defaults = false\n  roles = { worker = { replicas = 2, gpus = 1, rdma = true } }")},
-		"MPI, own namespaces":   {"default/j", job("framework = \"mpi\"\n  image = \"train:1\"\n  host_ipc = false\n  host_network = false\n  host_pid = false\n  roles = { worker = { replicas = 2, gpus = 1 } }")},
-		"job, host network":     {"default/j", job(workers + "\n  host_network = true\n  dns_policy = \"ClusterFirstWithHostNet\"\n  restart_policy = \"OnFailure\"\n  port = 23456\n  tolerations = [{ key = \"gpu\", operator = \"Exists\" }]\n  node_selector = {}")},
+		"scheduler":  {"gpuplan-system/gpuplan-scheduler", "resource \"gpuplan_scheduler\" \"x\" {\n  image = \"x\"\n  unreachable_grace = \"120s\"\n  timeouts = { update = \"1m\" }\n}\n"},
+		"node agent": {"gpuplan-system/gpuplan-node-agent", "resource \"gpuplan_node_agent\" \"x\" {\n  image = \"x\"\n  interval = \"60s\"\n  metrics_port = 9400\n}\n"},
+		"job":        {"default/j", jobOf("x", "j", workersOfAJob)},
 	}
 	imported := map[string]bool{}
 	for name, test := range tests {
@@ -165,6 +130,66 @@ func TestImportPlansNothing(t *testing.T) {
 			assert.True(t, imported[meta.TypeName], "no import of %s is here", meta.TypeName)
 		}
 	}
+}
+
+// So are jobs, of every kind and in every spelling, all of them at once.
+func TestImportOfJobsPlansNothing(t *testing.T) {
+	const workers = workersOfAJob
+	const all = `
+  image       = "train:1"
+  command     = ["sh", "-c", "train"]
+  env         = { A = "1" }
+  labels      = { team = "vision" }
+  annotations = { a = "b" }
+  volumes     = { data = { claim = "data", mount_path = "/data" } }`
+	of := func(framework, attributes string) string {
+		return "  framework = \"" + framework + "\"\n" + attributes
+	}
+	const two = `
+  image = "a"
+  roles = {
+    actor   = { replicas = 2, gpus = 1, command = ["act"] }
+    learner = { replicas = 1, gpus = 2, image = "b", memory = "1024Mi", env = { B = "2" } }
+  }`
+	tests := map[string]string{
+		"batch":                 of("batch", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }\n  backoff_limit = 3\n  ttl_seconds_after_finished = 600"),
+		"batch, bare":           of("batch", "\n  image = \"a\"\n  roles = { worker = { replicas = 1, gpus = 1 } }"),
+		"JobSet":                of("jobset", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }"),
+		"JobSet, roles":         of("jobset", two),
+		"TrainJob":              of("trainjob", all+"\n  roles = { worker = { replicas = 2, gpus = 1 } }"),
+		"TrainJob, roles":       of("trainjob", two+"\n  suspend = true"),
+		"job, all defaults":     workers + "\n  gang = {}\n  labels = {}\n  timeouts = { create = \"5m\" }\n  triggers = { run = \"1\" }",
+		"job, minimum":          workers + "\n  gang = { enabled = true, minimum = 1 }",
+		"job, no gang, default": workers + "\n  mode = \"default\"\n  gang = { enabled = false }",
+		"job, suspended":        workers + "\n  suspend = true\n  placement_check = \"warn\"",
+		"job, arena":            workers + "\n  arena_compatible = true\n  labels = { team = \"v\" }\n  annotations = { a = \"b\" }",
+		"MPI":                   "framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"sh\", \"-c\", \"train\"]\n  working_dir = \"/w\"\n  roles = { worker = { replicas = 2, gpus = 1 } }",
+		"MPI, launcher":         "framework = \"mpi\"\n  image = \"train:1\"\n  command = [\"train\"]\n  roles = { launcher = { replicas = 1, cpu = \"1000m\" }, worker = { replicas = 2, gpus = 1, image = \"w:1\" } }",
+		"job, roles differ":     "framework = \"pytorch\"\n  image = \"a\"\n  env = { A = \"1\" }\n  roles = { master = { gpus = 1, env = { B = \"2\" } }, worker = { gpus = 1, command = [\"w\"], memory = \"1024Mi\" } }",
+		"job, shared":           "framework = \"pytorch\"\n  image = \"a\"\n  mode = \"shared\"\n  shared_memory = \"1024Mi\"\n  roles = { worker = { memory_gib = 4 } }",
+		"job, processes":        workers + "\n  nproc_per_node = \"auto\"\n  image_pull_policy = \"Always\"\n  image_pull_secrets = [\"registry\"]",
+		"job, RDMA":             "framework = \"pytorch\"\n  image = \"a\"\n  placement_check = \"off\"\n  env = { NCCL_DEBUG = \"INFO\", NCCL_ALGO = \"Tree\" }\n  roles = { worker = { replicas = 2, gpus = 1, rdma = true } }",
+		"job, RDMA, no more":    "framework = \"pytorch\"\n  image = \"a\"\n  placement_check = \"off\"\n  rdma_defaults = false\n  roles = { worker = { replicas = 2, gpus = 1, rdma = true } }",
+		"MPI, own namespaces":   "framework = \"mpi\"\n  image = \"train:1\"\n  host_ipc = false\n  host_network = false\n  host_pid = false\n  roles = { worker = { replicas = 2, gpus = 1 } }",
+		"job, host network":     workers + "\n  host_network = true\n  dns_policy = \"ClusterFirstWithHostNet\"\n  restart_policy = \"OnFailure\"\n  port = 23456\n  tolerations = [{ key = \"gpu\", operator = \"Exists\" }]\n  node_selector = {}",
+	}
+	startForImports(t)
+	cli := acctest.StartCLI(t)
+	var resources, imports strings.Builder
+	forget := []string{"state", "rm"}
+	for i, name := range slices.Sorted(maps.Keys(tests)) {
+		label := fmt.Sprintf("j%d", i)
+		fmt.Fprintf(&resources, "# %s\n%s", name, jobOf(label, label, tests[name]))
+		fmt.Fprintf(&imports, "import {\n  to = gpuplan_training_job.%[1]s\n  id = \"default/%[1]s\"\n}\n", label)
+		forget = append(forget, "gpuplan_training_job."+label)
+	}
+	cli.Write(t, resources.String())
+	cli.Must(t, "apply", "-auto-approve")
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
+	cli.Must(t, forget...)
+	cli.Write(t, resources.String()+imports.String())
+	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), fmt.Sprintf("Plan: %d to import, 0 to add, 0 to change, 0 to destroy.", len(tests)))
+	assert.Contains(t, cli.Must(t, "plan"), "No changes.")
 }
 
 // The same after a change of settings that only concern the provider.
@@ -247,9 +272,8 @@ spec: {pytorchReplicaSpecs: {Master: {replicas: 1, `+template+`}, Worker: {repli
 	}
 }
 
-// importPlansNothing applies configurations one after the other, forgets what there is, and
-// imports it.
-func importPlansNothing(t *testing.T, id string, configs ...string) {
+// startForImports starts a cloud that serves every kind, with a node. It does not check placements.
+func startForImports(t *testing.T) {
 	t.Helper()
 	cloud := acctest.StartCloud(t)
 	cloud.RunWorkloads(t)
@@ -259,6 +283,13 @@ func importPlansNothing(t *testing.T, id string, configs ...string) {
 	require.NoError(t, err)
 	cloud.API.Put(node)
 	t.Setenv("GPUPLAN_PLACEMENT_CHECK", "off")
+}
+
+// importPlansNothing applies configurations one after the other, forgets what there is, and
+// imports it.
+func importPlansNothing(t *testing.T, id string, configs ...string) {
+	t.Helper()
+	startForImports(t)
 	var steps []resource.TestStep
 	for _, config := range configs {
 		steps = append(steps, resource.TestStep{Config: config})

@@ -67,8 +67,8 @@ func collidesWithMany(j *job, with []collision) Finding {
 		Jobs:    ids,
 		key:     "GPUs " + join(ids),
 		Summary: "A job is planned where many others are",
-		Detail: fmt.Sprintf("Job %s is planned where %d others are planned, which cannot be there at the same time: %s and %d more. Nothing says which of them is placed first, "+
-			"so that any of them may get another place than the plan shows, or wait. Jobs that name others in their after, as in after = [gpuplan_training_job.first.placed], are planned around those; jobs of one for_each or count cannot do that, so make a resource of each.",
+		Detail: fmt.Sprintf("Job %s is planned where %d others are planned, and cannot be there beside any of them: %s and %d more. Nothing says which of them is placed first, "+
+			"so that each may get another place than the plan shows. Jobs that name others in their after, as in after = [gpuplan_training_job.first.placed], are planned around those; jobs of one for_each or count cannot do that, so make a resource of each.",
 			j.Gang.ID, len(with), join(ids[1:mostRivals]), len(ids)-mostRivals),
 	}
 }

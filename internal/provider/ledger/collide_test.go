@@ -240,7 +240,7 @@ func TestManyCollide(t *testing.T) {
 		if i == 20 {
 			require.Len(t, found, 1)
 			assert.Equal(t, "A job is planned where many others are", found[0].Summary)
-			assert.Contains(t, found[0].Detail, "Job default/j20 is planned where 20 others are planned, which cannot be there at the same time: "+
+			assert.Contains(t, found[0].Detail, "Job default/j20 is planned where 20 others are planned, and cannot be there beside any of them: "+
 				"default/j00, default/j01, default/j02, default/j03, default/j04 and 15 more.")
 		}
 	}

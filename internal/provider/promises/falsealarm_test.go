@@ -28,7 +28,7 @@ func TestFalseAlarms(t *testing.T) {
 	crowded := says("Two jobs are planned on the same nodes", "Jobs default/a and default/b are each planned on p[0].")
 	displacing := says("A job may be placed where another is planned", "Where default/b will run is known after apply, and nothing says that it is placed after default/a.")
 	throngs := says("Several jobs are planned on the same nodes", "Jobs default/a, default/b, default/c are each planned on p[0].")
-	many := says("A job is planned where many others are", "Job default/a is planned where 2 others are planned, which cannot be there at the same time: default/b, default/c.")
+	many := says("A job is planned where many others are", "Job default/a is planned where 2 others are planned, and cannot be there beside any of them: default/b, default/c.")
 	launching := says("A launcher may run where a job is planned", "The role launcher of job default/b starts once its members run. That may be a node on which job default/a is planned.")
 	shrinking := says("Running jobs would lose their nodes", "The plan shrinks node pool p from 2 to 1 nodes (the cloud chooses which ones go), on which jobs run: default/old (on n0, n1).")
 	losing := says("A running job would lose its nodes", "The plan shrinks node pool p from 2 to 1 nodes (the cloud chooses which ones go), on which job default/old runs, and the job stays.")

@@ -397,8 +397,8 @@ var documents = []document{
 		},
 		{
 			"Check: NET/IB : Using [0]erdma_0:1/RoCE",
-			"a real node",
-			[]string{"a real node"},
+			"`nccl` of the data source `gpuplan_training_job` reads it in the log, and warns of a job whose NCCL sends over TCP all the same; the line itself: a real node",
+			[]string{"internal/provider/trainingjob TestWhatNCCLUses", "internal/nccl TestRead"},
 		},
 		{
 			"Step 5: eadm stat shows traffic both ways",

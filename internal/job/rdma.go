@@ -3,6 +3,7 @@ package job
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -35,6 +36,14 @@ func (s Spec) variables(r Role) map[string]string {
 		return r.Env
 	}
 	return merge(rdmaVariables, r.Env)
+}
+
+// TellsNCCL reports whether NCCL writes into the logs of a role what it uses.
+func (s Spec) TellsNCCL() bool {
+	return slices.ContainsFunc(s.RoleNames(), func(name string) bool {
+		level := strings.ToUpper(s.variables(s.Roles[name])["NCCL_DEBUG"])
+		return level == "INFO" || level == "TRACE"
+	})
 }
 
 // security is the security context of a role's container.

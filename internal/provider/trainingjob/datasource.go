@@ -33,6 +33,7 @@ type courseModel struct {
 	Cluster        types.String `tfsdk:"cluster"`
 	Placement      types.Map    `tfsdk:"placement"`
 	Confirmed      types.Bool   `tfsdk:"confirmed"`
+	NCCL           types.Object `tfsdk:"nccl"`
 	Conditions     types.List   `tfsdk:"conditions"`
 	StartTime      types.String `tfsdk:"start_time"`
 	CompletionTime types.String `tfsdk:"completion_time"`
@@ -62,6 +63,7 @@ func (d *courseOfJob) Schema(_ context.Context, _ datasource.SchemaRequest, resp
 				MarkdownDescription: "Whether the agents of the nodes have confirmed for every container with GPUs of these members which ones it was given. Null where no agent gives containers their GPUs.",
 				Computed:            true,
 			},
+			"nccl": ncclSchema,
 			"conditions": schema.ListNestedAttribute{
 				MarkdownDescription: "Conditions that the job's operator reports, or Kubernetes of a Job of its own.",
 				Computed:            true,
@@ -85,7 +87,7 @@ func (d *courseOfJob) Read(ctx context.Context, req datasource.ReadRequest, resp
 	if resp.Diagnostics.Append(req.Config.Get(ctx, &m)...); resp.Diagnostics.HasError() {
 		return
 	}
-	m.Placement, m.Conditions = types.MapNull(types.StringType), types.ListNull(conditionType)
+	m.Placement, m.Conditions, m.NCCL = types.MapNull(types.StringType), types.ListNull(conditionType), types.ObjectNull(ncclType)
 	client, err := d.Session.Kube()
 	if errors.Is(err, session.ErrUnknown) {
 		resp.Diagnostics.Append(resp.State.Set(ctx, m)...)
@@ -156,6 +158,7 @@ func (d *courseOfJob) fill(ctx context.Context, m *courseModel, framework job.Fr
 		return diags
 	}
 	m.Placement, m.Confirmed = assignment.Value(actual.members), actual.confirmed
+	m.NCCL = ncclOf(ctx, at, &diags)
 	return diags
 }
 

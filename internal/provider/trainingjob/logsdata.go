@@ -130,6 +130,12 @@ func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err 
 		}
 		pods = append(pods, current(found)...)
 	}
+	leadFirst(pods)
+	return pods, nil
+}
+
+// leadFirst sorts the replicas of a job, the leading role's first.
+func leadFirst(pods []*corev1.Pod) {
 	leads := func(p *corev1.Pod) int {
 		if role, _ := replica(p); slices.Contains([]string{job.MPI.Roles()[0], job.PyTorch.Roles()[0]}, role) {
 			return 0
@@ -137,24 +143,30 @@ func (d *jobLogs) pods(ctx context.Context, id string) (pods []*corev1.Pod, err 
 		return 1
 	}
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int { return cmp.Or(cmp.Compare(leads(a), leads(b)), compareReplicas(a, b)) })
-	return pods, nil
+}
+
+// logs is which log of a pod's first container there is: of one that is to be started again that of before. ok is false where it has
+// none yet.
+func logs(pod *corev1.Pod) (of corev1.PodLogOptions, ok bool) {
+	container := pod.Spec.Containers[0].Name
+	at := slices.IndexFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == container })
+	if at < 0 {
+		return of, false
+	}
+	status := pod.Status.ContainerStatuses[at]
+	again := status.State.Waiting != nil && status.LastTerminationState.Terminated != nil
+	return corev1.PodLogOptions{Container: container, Previous: again}, status.State.Running != nil || status.State.Terminated != nil || again
 }
 
 // logOf reads the log of a pod's first container, null where there is none.
 func logOf(ctx context.Context, client *kube.Client, pod *corev1.Pod, lines int64) (log types.String, diags diag.Diagnostics) {
-	container := pod.Spec.Containers[0].Name
-	at := slices.IndexFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == container })
-	if at < 0 {
-		return types.StringNull(), nil
-	}
-	status := pod.Status.ContainerStatuses[at]
-	again := status.State.Waiting != nil && status.LastTerminationState.Terminated != nil
-	if status.State.Running == nil && status.State.Terminated == nil && !again {
+	of, ok := logs(pod)
+	if !ok {
 		return types.StringNull(), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, logPatience)
 	defer cancel()
-	read, err := readLog(ctx, client, pod.Namespace, pod.Name, corev1.PodLogOptions{Container: container, Previous: again}, lines)
+	read, err := readLog(ctx, client, pod.Namespace, pod.Name, of, lines)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		diags.AddAttributeWarning(path.Root("replicas"), "Log cannot be read", fmt.Sprintf("The log of pod %s/%s cannot be read. %s", pod.Namespace, pod.Name, session.Sentence(err)))
 		return types.StringNull(), diags

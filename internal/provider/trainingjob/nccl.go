@@ -1,0 +1,94 @@
+package trainingjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/terraform-plugin-framework/attr"
+	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/nccl"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
+)
+
+// ncclBytes is how much of the beginning of a log is read: NCCL says what it uses when a program sets it up.
+const ncclBytes = 4 << 20
+
+var (
+	ncclType   = map[string]attr.Type{"network": types.StringType, "devices": types.ListType{ElemType: types.StringType}, "channels": types.ListType{ElemType: types.StringType}}
+	ncclSchema = schema.SingleNestedAttribute{
+		MarkdownDescription: fmt.Sprintf("What NCCL says that it uses, in the first %d MiB of the log of the leading replica. Null where it does not say, as without `NCCL_DEBUG=INFO` (which `rdma_defaults` of the job sets) in the job's `env`, "+
+			"before the replica has started, and where the log is not to be had any more.", ncclBytes>>20),
+		Computed: true,
+		Attributes: map[string]schema.Attribute{
+			"network": schema.StringAttribute{
+				MarkdownDescription: "Over what it sends between nodes: `IB` is RDMA, eRDMA among it, `Socket` is TCP, of which a warning tells where replicas have an RDMA device. Anything else is a plugin of the image.",
+				Computed:            true,
+			},
+			"devices": schema.ListAttribute{
+				MarkdownDescription: "The devices for that: RDMA devices with port and link layer, such as `erdma_0:1/RoCE`, or network interfaces.",
+				Computed:            true, ElementType: types.StringType,
+			},
+			"channels": schema.ListAttribute{
+				MarkdownDescription: "The ways of its channels: `P2P/…` from GPU to GPU, over NVLink where they have one, `SHM/…` through the memory of the host, `NET/…` over the network, with `/GDRDMA` where that reads and writes the memory of GPUs.",
+				Computed:            true, ElementType: types.StringType,
+			},
+		},
+	}
+)
+
+// ncclOf is what NCCL says that a job uses, null where it does not say.
+func ncclOf(ctx context.Context, at site, diags *diag.Diagnostics) types.Object {
+	none := types.ObjectNull(ncclType)
+	spec, err := job.Parse(at.obj)
+	if err != nil || !spec.TellsNCCL() {
+		return none
+	}
+	pods, err := at.seen.Pods(ctx, spec.Namespace, podLabels(spec))
+	if err != nil {
+		return none // which is said of its placement
+	}
+	pods = current(pods)
+	leadFirst(pods)
+	if len(pods) == 0 {
+		return none
+	}
+	of, ok := logs(pods[0])
+	if !ok {
+		return none
+	}
+	use, err := readNCCL(ctx, at.client, pods[0], of)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		diags.AddAttributeWarning(path.Root("nccl"), "Log cannot be read",
+			fmt.Sprintf("What NCCL uses is not known of job %s: the log of pod %s/%s cannot be read. %s", spec.ID(), spec.Namespace, pods[0].Name, session.Sentence(err)))
+	}
+	if use.Network == "" && len(use.Channels) == 0 {
+		return none
+	}
+	if use.Network == nccl.Socket && spec.AsksForRDMA() {
+		diags.AddAttributeWarning(path.Root("nccl"), "Job does not use RDMA", fmt.Sprintf("Replicas of job %s have an RDMA device, but NCCL sends over TCP, as the log of pod %s/%s says. "+
+			"Look whether the image has the user-space driver of the device (`ibv_devinfo` in the pod shows it, with PORT_ACTIVE), and what the lines of the log with NET/IB say.", spec.ID(), spec.Namespace, pods[0].Name))
+	}
+	return types.ObjectValueMust(ncclType, map[string]attr.Value{"network": textOrNull(use.Network), "devices": listValue(use.Devices), "channels": listValue(use.Channels)})
+}
+
+// readNCCL reads the beginning of a log.
+func readNCCL(ctx context.Context, client *kube.Client, pod *corev1.Pod, of corev1.PodLogOptions) (nccl.Use, error) {
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	of.LimitBytes = ptr.To[int64](ncclBytes)
+	stream, err := client.Typed.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &of).Stream(ctx)
+	if err != nil {
+		return nccl.Use{}, err
+	}
+	defer func() { _ = stream.Close() }()
+	return nccl.Read(stream)
+}

@@ -1,0 +1,102 @@
+package trainingjob_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
+)
+
+// What NCCL says in the log of the leading replica is an attribute, and a warning where RDMA was asked for and is not used.
+func TestWhatNCCLUses(t *testing.T) {
+	const (
+		rdma    = "h:1:1 [0] NCCL INFO NET/IB : Using [0]erdma_0:1/RoCE [RO]; OOB eth0:10.0.0.4<0>\nh:1:1 [0] NCCL INFO Using network IB\nh:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
+		tcp     = "h:1:1 [0] NCCL INFO NET/IB : No device found.\nh:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.4<0>\nh:1:1 [0] NCCL INFO Using network Socket\n"
+		warning = "NCCL sends over TCP, as the log of pod default/j-master-0 says."
+		refused = "What NCCL uses is not known of job default/j: the log of pod default/j-master-0 cannot be read."
+	)
+	overRDMA, overTCP := `{"channels":["P2P/IPC"],"devices":["erdma_0:1/RoCE"],"network":"IB"}`, `{"channels":null,"devices":["eth0"],"network":"Socket"}`
+	for name, test := range map[string]struct {
+		job, log string // "": it may not be read
+		waits    bool
+		want     string
+		says     string
+	}{
+		"RDMA":                 {"rdma = true", rdma, false, overRDMA, ""},
+		"TCP":                  {"rdma = true", tcp, false, overTCP, warning},
+		"TCP, and none wanted": {`env = { NCCL_DEBUG = "info" }`, tcp, false, overTCP, ""},
+		"nothing yet":          {"rdma = true", "Train Epoch: 1\n", false, "null", ""},
+		"not asked to say it":  {"", rdma, false, "null", ""},
+		"not started":          {"rdma = true", rdma, true, "null", ""},
+		"no rights":            {"rdma = true", "", false, "null", refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			serve(cloud, job.PyTorch, contract.KubeflowVersion)
+			target, err := url.Parse(cloud.API.Config().Host)
+			require.NoError(t, err)
+			next := httputil.NewSingleHostReverseProxy(target)
+			logging := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case !strings.HasSuffix(r.URL.Path, "/log"):
+					next.ServeHTTP(w, r)
+				case test.log == "":
+					http.Error(w, "forbidden", http.StatusForbidden)
+				default:
+					assert.Contains(t, r.URL.Path, "/j-master-0/")
+					assert.NotEmpty(t, r.URL.Query().Get("limitBytes"), "a log may be of any size")
+					_, _ = w.Write([]byte(test.log))
+				}
+			}))
+			defer logging.Close()
+			acctest.WriteKubeconfig(t, cloud.Kubeconfig, logging.URL)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, fmt.Sprintf(`
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = "pytorch"
+  image           = "train:1"
+  placement_check = "off"
+  wait_for        = "none"
+  roles           = { master = { gpus = 1, %[1]s }, worker = { gpus = 1, %[1]s } }
+}
+data "gpuplan_training_job" "j" {
+  id         = gpuplan_training_job.j.id
+  depends_on = [gpuplan_training_job.j]
+}
+output "nccl" { value = jsonencode(data.gpuplan_training_job.j.nccl) }
+`, test.job))
+			cli.Must(t, "apply", "-auto-approve")
+			obj, err := cloud.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+			require.NoError(t, err)
+			pods, err := job.Pods(obj)
+			require.NoError(t, err)
+			for _, pod := range pods {
+				pod.APIVersion, pod.Kind = "v1", "Pod"
+				pod.Spec.NodeName, pod.Status.Phase = "node-1", corev1.PodRunning
+				if state := (corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}); !test.waits {
+					pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: state}}
+				}
+				cloud.Put(t, pod)
+			}
+			said := acctest.Unwrapped(cli.Must(t, "apply", "-refresh-only", "-auto-approve"))
+			assert.JSONEq(t, fmt.Sprintf("%q", test.want), cli.Must(t, "output", "-json", "nccl"))
+			if test.says == "" {
+				assert.NotContains(t, said, "Warning")
+			} else {
+				assert.Contains(t, said, test.says)
+			}
+		})
+	}
+}

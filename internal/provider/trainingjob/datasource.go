@@ -158,7 +158,7 @@ func (d *courseOfJob) fill(ctx context.Context, m *courseModel, framework job.Fr
 		return diags
 	}
 	m.Placement, m.Confirmed = assignment.Value(actual.members), actual.confirmed
-	m.NCCL = ncclOf(ctx, at, &diags)
+	m.NCCL = ncclOf(ctx, at, actual.members, &diags)
 	return diags
 }
 

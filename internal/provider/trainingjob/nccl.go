@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
@@ -16,6 +18,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/nccl"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/assignment"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
 
@@ -38,15 +41,15 @@ var (
 				Computed:            true, ElementType: types.StringType,
 			},
 			"channels": schema.ListAttribute{
-				MarkdownDescription: "The ways of its channels: `P2P/…` from GPU to GPU, over NVLink where they have one, `SHM/…` through the memory of the host, `NET/…` over the network, with `/GDRDMA` where that reads and writes the memory of GPUs.",
+				MarkdownDescription: "The ways of its channels: `P2P/…` from GPU to GPU, over NVLink where they have one, `SHM/…` through the memory of the host, of which a warning tells where NVLinks join the GPUs of the job to a ring, `NET/…` over the network, with `/GDRDMA` where that reads and writes the memory of GPUs.",
 				Computed:            true, ElementType: types.StringType,
 			},
 		},
 	}
 )
 
-// ncclOf is what NCCL says that a job uses, null where it does not say.
-func ncclOf(ctx context.Context, at site, diags *diag.Diagnostics) types.Object {
+// ncclOf is what NCCL says that a job uses whose members are there, null where it does not say.
+func ncclOf(ctx context.Context, at site, members []assignment.Model, diags *diag.Diagnostics) types.Object {
 	none := types.ObjectNull(ncclType)
 	spec, err := job.Parse(at.obj)
 	if err != nil || !spec.TellsNCCL() {
@@ -77,7 +80,29 @@ func ncclOf(ctx context.Context, at site, diags *diag.Diagnostics) types.Object 
 		diags.AddAttributeWarning(path.Root("nccl"), "Job does not use RDMA", fmt.Sprintf("Replicas of job %s have an RDMA device, but NCCL sends over TCP, as the log of pod %s/%s says. "+
 			"Look whether the image has the user-space driver of the device (`ibv_devinfo` in the pod shows it, with PORT_ACTIVE), and what the lines of the log with NET/IB say.", spec.ID(), spec.Namespace, pods[0].Name))
 	}
+	if node := linked(members); node != "" && slices.ContainsFunc(use.Channels, func(way string) bool { return strings.HasPrefix(way, "SHM/") }) {
+		diags.AddAttributeWarning(path.Root("nccl"), "Job does not use NVLink", fmt.Sprintf("The GPUs of job %s on node %s have a ring of NVLinks, but NCCL sends through the memory of the host, as the log of pod %s/%s says. "+
+			"Between pods it uses NVLink only with host_ipc, host_network and host_pid, and without shared_memory; within one look for NCCL_P2P_DISABLE and NCCL_P2P_LEVEL in its env and image.", spec.ID(), node, spec.Namespace, pods[0].Name))
+	}
 	return types.ObjectValueMust(ncclType, map[string]attr.Value{"network": textOrNull(use.Network), "devices": listValue(use.Devices), "channels": listValue(use.Channels)})
+}
+
+// linked is a node on which NVLinks join the GPUs of a job to a ring, "" for none, or where it has several GPUs on another that they do not.
+func linked(members []assignment.Model) (node string) {
+	gpus := map[string]int{}
+	for _, m := range members {
+		gpus[m.Node] += len(m.GPUs)
+	}
+	for _, m := range members {
+		switch {
+		case gpus[m.Node] < 2:
+		case m.NVLinkRings == 0:
+			return ""
+		case node == "":
+			node = m.Node
+		}
+	}
+	return node
 }
 
 // readNCCL reads the beginning of a log.

@@ -26,20 +26,25 @@ func TestWhatNCCLUses(t *testing.T) {
 		warning = "NCCL sends over TCP, as the log of pod default/j-master-0 says."
 		refused = "What NCCL uses is not known of job default/j: the log of pod default/j-master-0 cannot be read."
 	)
+	const hosted = "h:1:1 [0] NCCL INFO Using network IB\nh:1:1 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct\n"
+	const overHost = `{"channels":["SHM/direct"],"devices":null,"network":"IB"}`
 	overRDMA, overTCP := `{"channels":["P2P/IPC"],"devices":["erdma_0:1/RoCE"],"network":"IB"}`, `{"channels":null,"devices":["eth0"],"network":"Socket"}`
 	for name, test := range map[string]struct {
 		job, log string // "": it may not be read
 		waits    bool
+		rings    int // of NVLinks among the GPUs
 		want     string
 		says     string
 	}{
-		"RDMA":                 {"rdma = true", rdma, false, overRDMA, ""},
-		"TCP":                  {"rdma = true", tcp, false, overTCP, warning},
-		"TCP, and none wanted": {`env = { NCCL_DEBUG = "info" }`, tcp, false, overTCP, ""},
-		"nothing yet":          {"rdma = true", "Train Epoch: 1\n", false, "null", ""},
-		"not asked to say it":  {"", rdma, false, "null", ""},
-		"not started":          {"rdma = true", rdma, true, "null", ""},
-		"no rights":            {"rdma = true", "", false, "null", refused},
+		"RDMA":                         {"rdma = true", rdma, false, 0, overRDMA, ""},
+		"TCP":                          {"rdma = true", tcp, false, 0, overTCP, warning},
+		"TCP, and none wanted":         {`env = { NCCL_DEBUG = "info" }`, tcp, false, 0, overTCP, ""},
+		"nothing yet":                  {"rdma = true", "Train Epoch: 1\n", false, 0, "null", ""},
+		"not asked to say it":          {"", rdma, false, 0, "null", ""},
+		"not started":                  {"rdma = true", rdma, true, 0, "null", ""},
+		"over the host":                {`env = { NCCL_DEBUG = "INFO" }`, hosted, false, 0, overHost, ""},
+		"over the host beside NVLinks": {`env = { NCCL_DEBUG = "INFO" }`, hosted, false, 2, overHost, "have a ring of NVLinks, but NCCL sends through the memory of the host"},
+		"no rights":                    {"rdma = true", "", false, 0, "null", refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
@@ -82,12 +87,15 @@ output "nccl" { value = jsonencode(data.gpuplan_training_job.j.nccl) }
 			require.NoError(t, err)
 			pods, err := job.Pods(obj)
 			require.NoError(t, err)
-			for _, pod := range pods {
+			for i, pod := range pods {
 				pod.APIVersion, pod.Kind = "v1", "Pod"
 				pod.Spec.NodeName, pod.Status.Phase = "node-1", corev1.PodRunning
 				if state := (corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}); !test.waits {
 					pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: state}}
 				}
+				record, err := contract.Allocation{Node: "node-1", GPUs: []int{i}, NVLinkRings: test.rings}.Annotations()
+				require.NoError(t, err)
+				pod.Annotations = record
 				cloud.Put(t, pod)
 			}
 			said := acctest.Unwrapped(cli.Must(t, "apply", "-refresh-only", "-auto-approve"))

@@ -3,6 +3,9 @@ package nodepool_test
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +34,13 @@ func service(t *testing.T, cloud *acctest.Cloud) *acs.Client {
 // record is the pool as the service has it.
 func record(t *testing.T, cloud *acctest.Cloud) acs.NodePool {
 	t.Helper()
-	found, err := service(t, cloud).FindNodePool(t.Context(), acctest.ClusterID, "v100")
+	return recordOf(t, cloud, "v100")
+}
+
+// recordOf is a pool as the service has it.
+func recordOf(t *testing.T, cloud *acctest.Cloud, name string) acs.NodePool {
+	t.Helper()
+	found, err := service(t, cloud).FindNodePool(t.Context(), acctest.ClusterID, name)
 	require.NoError(t, err)
 	require.NotNil(t, found)
 	return *found
@@ -40,7 +49,13 @@ func record(t *testing.T, cloud *acctest.Cloud) acs.NodePool {
 // someone changes the pool at the service.
 func someone(t *testing.T, cloud *acctest.Cloud, change func(*acs.NodePoolSpec)) {
 	t.Helper()
-	client, has := service(t, cloud), record(t, cloud)
+	someoneChanges(t, cloud, "v100", change)
+}
+
+// someoneChanges changes a pool at the service.
+func someoneChanges(t *testing.T, cloud *acctest.Cloud, name string, change func(*acs.NodePoolSpec)) {
+	t.Helper()
+	client, has := service(t, cloud), recordOf(t, cloud, name)
 	change(&has.NodePoolSpec)
 	started, err := client.ModifyNodePool(t.Context(), acctest.ClusterID, has.Info.ID, has.NodePoolSpec, acs.ModifyOptions{})
 	require.NoError(t, err)
@@ -56,7 +71,7 @@ func someone(t *testing.T, cloud *acctest.Cloud, change func(*acs.NodePoolSpec))
 // import, stays when it is left out, and shows when someone else has changed it.
 func TestSettings(t *testing.T) {
 	none := func(*acs.NodePoolSpec) {}
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		first, then string
 		// has checks what the service has after then.
 		has func(*testing.T, acs.NodePoolSpec)
@@ -235,44 +250,57 @@ func TestSettings(t *testing.T) {
 				s.ScalingGroup.Tags = append(s.ScalingGroup.Tags, acs.Tag{Key: "by", Value: "hand"})
 			},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cloud := acctest.StartCloud(t)
-			cli := acctest.StartCLI(t)
-			has := func() { test.has(t, record(t, cloud).NodePoolSpec) }
-			cli.Write(t, poolWith(test.first))
-			cli.Apply(t, 1, 0, 0)
-			cli.Unchanged(t)
-
-			cli.Write(t, poolWith(test.then))
-			changes := 1
-			if test.then == test.first {
-				changes = 0
-			}
-			cli.Apply(t, 0, changes, 0)
-			has()
-			cli.Unchanged(t)
-
-			cli.Write(t, poolWith("")) // what is left out stays
-			cli.Unchanged(t)
-			has()
-
-			cli.Write(t, poolWith(test.then))
-			cli.Must(t, "state", "rm", pool)
-			cli.Must(t, "import", pool, "v100")
-			cli.Unchanged(t)
-
-			someone(t, cloud, test.meanwhile)
-			changes = 1
-			if test.then == "" {
-				changes = 0
-			}
-			cli.Apply(t, 0, changes, 0)
-			has()
-			cli.Unchanged(t)
-			cli.Must(t, "destroy", "-auto-approve")
-		})
 	}
+	// All of them at once, each in a pool of its own.
+	names := slices.Sorted(maps.Keys(tests))
+	named := func(i int) string { return fmt.Sprintf("p%d", i) }
+	config := func(of func(name string) string) string {
+		var all strings.Builder
+		for i, name := range names {
+			all.WriteString(strings.ReplaceAll(poolWith(of(name)), `"v100"`, strconv.Quote(named(i))))
+		}
+		return all.String()
+	}
+	then := config(func(name string) string { return tests[name].then })
+	cloud := acctest.StartCloud(t)
+	cli := acctest.StartCLI(t)
+	has := func() {
+		t.Helper()
+		for i, name := range names {
+			t.Run(name, func(t *testing.T) { tests[name].has(t, recordOf(t, cloud, named(i)).NodePoolSpec) })
+		}
+	}
+	cli.Write(t, config(func(name string) string { return tests[name].first }))
+	cli.Apply(t, len(names), 0, 0)
+	cli.Unchanged(t)
+
+	cli.Write(t, then)
+	cli.Apply(t, 0, len(names)-1, 0) // one says nothing
+	has()
+	cli.Unchanged(t)
+
+	cli.Write(t, config(func(string) string { return "" })) // what is left out stays
+	cli.Unchanged(t)
+	has()
+
+	forget, imports := []string{"state", "rm"}, ""
+	for i := range names {
+		forget = append(forget, "gpuplan_node_pool."+named(i))
+		imports += fmt.Sprintf("import {\n  to = gpuplan_node_pool.%[1]s\n  id = %[1]q\n}\n", named(i))
+	}
+	cli.Must(t, forget...)
+	cli.Write(t, then+imports)
+	assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), fmt.Sprintf("Plan: %d to import, 0 to add, 0 to change, 0 to destroy.", len(names)))
+	cli.Write(t, then)
+	cli.Unchanged(t)
+
+	for i, name := range names {
+		someoneChanges(t, cloud, named(i), tests[name].meanwhile)
+	}
+	cli.Apply(t, 0, len(names)-1, 0)
+	has()
+	cli.Unchanged(t)
+	cli.Must(t, "destroy", "-auto-approve")
 }
 
 // Managed operation needs an add-on: the plan warns where nobody installs it, and the service refuses.

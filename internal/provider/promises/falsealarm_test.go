@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ func TestFalseAlarms(t *testing.T) {
 	}
 	misfit := says("Gang does not fit", "Job default/a does not fit: 0 of 1 members fit.")
 	evicts := says("Running jobs would be evicted", "Job default/a has no free place, and the scheduler would evict for it: default/old (2 pods, priority 0).")
+	evictsFirst := says("Running jobs would be evicted", "Job default/a finds its place taken by default/waits, waiting now, when it is created, and the scheduler would evict for it: default/waits (1 pod, priority 0).")
 	overtaken := says("Gangs that wait come first", "Job default/a does not fit: the scheduler gives what this plan frees or adds to gangs that wait for room already, and that is default/waits.")
 	contention := says("Jobs fit alone, but not together", "Job default/a fits on its own, but not at the same time as default/b: one of them will wait.")
 	reordered := says("Jobs fit together in another order only", "Job default/a has no room when default/b starts first: it will wait.")
@@ -103,6 +105,15 @@ func TestFalseAlarms(t *testing.T) {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{contract.LightGangLabel: gang}}}
 		p.Spec.NodeName, p.Spec.Priority = node, new(int32)
 		p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{contract.ResourceTopologyGPU: *resource.NewQuantity(gpus, resource.DecimalSI)}}}}
+		if node != "" {
+			var of []int
+			for g := range int(gpus) {
+				of = append(of, g)
+			}
+			record, err := contract.Allocation{Node: node, GPUs: of}.Annotations()
+			require.NoError(t, err)
+			p.Annotations = record
+		}
 		s.pods = append(s.pods, p)
 		return &s.pods[len(s.pods)-1]
 	}
@@ -151,6 +162,28 @@ func TestFalseAlarms(t *testing.T) {
 	}
 	admits := func(s *snapshot) { s.requested["default"] = 2000 }
 	elastic := func(s *snapshot) { s.next.jobs[0].minimum = 1 }
+	// squat has one GPU of each node with a pod of which nobody has a record, in pools of that mode.
+	squat := func(mode string) func(*snapshot) {
+		return func(s *snapshot) {
+			existing(s)
+			for i := range s.next.pools {
+				s.next.pools[i].mode, s.next.jobs[0].mode = mode, mode
+			}
+			for i := range 2 {
+				pod(s, "squat", fmt.Sprintf("squat-%d", i), fmt.Sprintf("n%d", i), 1).Annotations = nil
+			}
+		}
+	}
+	single := func(s *snapshot) { s.next.jobs[0].gpus = 1 }
+	anywhere := func(s *snapshot) { s.next.jobs[0].pools = nil }
+	// untainted takes from a pool the taint that its nodes have.
+	untainted := func(s *snapshot) {
+		existing(s)
+		s.current.pools[0].tainted = true
+		for i := range s.nodes {
+			s.nodes[i].Spec.Taints = []corev1.Taint{{Key: taintKey, Value: ofPool, Effect: corev1.TaintEffectNoSchedule}}
+		}
+	}
 	one := func(s *snapshot) { s.next.pools[0].size = 1 }
 
 	tests := []struct {
@@ -161,6 +194,10 @@ func TestFalseAlarms(t *testing.T) {
 	}{
 		{"fits", nil, misfit, false},
 		{"one node too few", []func(*snapshot){big}, misfit, true},
+		{"a GPU of which nobody knows whose it is", []func(*snapshot){alone, squat("default"), single}, misfit, false},
+		{"a GPU of which nobody knows which it is", []func(*snapshot){alone, squat("topology"), single}, misfit, true},
+		{"its pool loses its taint", []func(*snapshot){alone, untainted}, misfit, false},
+		{"a pool loses its taint that it does not name", []func(*snapshot){alone, anywhere, untainted}, misfit, true},
 		{"others run there", []func(*snapshot){running}, misfit, true},
 		{"others run there, and leave", []func(*snapshot){leaves}, misfit, false},
 		{"fits beside the one before it", []func(*snapshot){small, after, planned("b", "p[0]", "worker-0 GPU 0,1")}, misfit, false},
@@ -189,6 +226,11 @@ func TestFalseAlarms(t *testing.T) {
 		{"nobody is evicted without need", []func(*snapshot){alone, small, running, higher, func(s *snapshot) { s.next.jobs[0].gpus = 1 }}, evicts, false},
 		{"a lower priority makes room", []func(*snapshot){alone, running, higher}, evicts, true},
 		{"a lower priority makes room, but for a budget", []func(*snapshot){alone, running, higher, kept}, evicts, false},
+		{"a lower priority comes first", []func(*snapshot){alone, waits(2), higher}, evictsFirst, true},
+		{"a lower priority comes first elsewhere", []func(*snapshot){alone, small, waits(2), higher}, evictsFirst, false},
+		{"nobody comes first", []func(*snapshot){alone, existing, higher}, evictsFirst, false},
+		{"another job is spoken of as well", []func(*snapshot){small, running, higher}, says("Running jobs would be evicted",
+			"Job default/b has no free place, and the scheduler would evict for it: default/old (2 pods, priority 0). Job default/a counts with what admission adds."), false},
 		{"the same priority does not", []func(*snapshot){alone, running}, evicts, false},
 		{"apart", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, crossing, false},
 		{"on the same GPUs", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[0]", "worker-0 GPU 0,1")}, crossing, true},

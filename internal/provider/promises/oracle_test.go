@@ -108,6 +108,8 @@ type free struct {
 	cpu, memory, pods int64 // thousandths of a core, bytes, count
 	// gpus are whole GPUs that are free and healthy, in the exclusive modes.
 	gpus int
+	// unknown means that someone has some of the GPUs of a node in mode topology, and nobody knows which: none is given out.
+	unknown bool
 	// parts are the GPUs of a node in a shared mode.
 	parts []part
 	// memoryOnly and withCore tell which kinds of shared pods are there: never both.
@@ -342,6 +344,18 @@ func (l leaf) used(name corev1.ResourceName, pods []corev1.Pod) (used int) {
 	return used
 }
 
+// asItIs is the snapshot without what the plan changes on nodes that exist: a job that names no pools is checked against these.
+func (s *snapshot) asItIs() *snapshot {
+	is := *s
+	is.next = s.next.clone()
+	for k, p := range is.next.pools {
+		if was, ok := s.current.pool(p.name); ok {
+			is.next.pools[k].tainted, is.next.pools[k].labels = was.tainted, was.labels
+		}
+	}
+	return &is
+}
+
 // grounds are the nodes that the plan leaves, once the pods have left for which gone is true. Of a
 // pool that shrinks nobody knows which go, so that there is one of each choice.
 func (s *snapshot) grounds(gone func(corev1.Pod) bool) [][]room {
@@ -408,16 +422,19 @@ func roomOf(node *corev1.Node, p pool, pods []corev1.Pod, sick map[int]bool) roo
 // take charges a pod that runs on the node.
 func (r *room) take(p corev1.Pod, sick map[int]bool) {
 	r.pods--
+	whole := 0
 	for _, container := range p.Spec.Containers {
 		asks := func(name corev1.ResourceName) int64 { q := container.Resources.Requests[name]; return q.Value() }
 		r.cpu -= container.Resources.Requests.Cpu().MilliValue()
 		r.memory -= container.Resources.Requests.Memory().Value()
-		r.gpus -= int(asks(contract.ResourceTopologyGPU) + asks(contract.ResourceDefaultGPU))
+		whole += int(asks(contract.ResourceTopologyGPU) + asks(contract.ResourceDefaultGPU))
 		for _, port := range container.Ports {
 			r.ports[port.HostPort] = true
 		}
 	}
+	r.gpus -= whole
 	record, _, _ := contract.AllocationFrom(p.Annotations)
+	r.unknown = r.unknown || r.pool.mode == "topology" && whole > 0 && len(record.GPUs) == 0
 	for _, gpu := range record.GPUs {
 		if sick[gpu] {
 			r.gpus++ // it was counted as lost already
@@ -452,7 +469,7 @@ func plannedRoom(t *testing.T, p pool) room {
 // with returns what may be left of a room once it has the member: one way for whole
 // GPUs, one for each GPU that can be shared, where none is planned.
 func (r room) with(n need, planned string) []room {
-	if r.cpu < n.cpu || r.pods < 1 || r.gpus < n.gpus || n.port != 0 && r.ports[n.port] {
+	if r.cpu < n.cpu || r.pods < 1 || r.gpus < n.gpus || r.unknown && n.gpus > 0 || n.port != 0 && r.ports[n.port] {
 		return nil
 	}
 	r.cpu, r.pods, r.gpus = r.cpu-n.cpu, r.pods-1, r.gpus-n.gpus

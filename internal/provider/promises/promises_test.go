@@ -313,10 +313,16 @@ func (s *snapshot) without(d diagnostic) configuration {
 // about is the job of which a diagnostic speaks: the one that it names, which may stand at
 // another's address.
 func (c configuration) about(d diagnostic) (i instance, found bool) {
-	all := c.instances()
-	at := slices.IndexFunc(all, func(i instance) bool {
-		return strings.HasPrefix(d.Summary, "Job "+i.id+": ") || strings.Contains(d.Detail, "Job "+i.id+" ")
-	})
+	all, at, first := c.instances(), -1, len(d.Detail)
+	for k, i := range all {
+		place := strings.Index(d.Detail, "Job "+i.id+" ")
+		if strings.HasPrefix(d.Summary, "Job "+i.id+": ") {
+			place = 0
+		}
+		if place >= 0 && (place < first || place == first && i.address == d.Address) { // others may be spoken of, too, and its name may be that of one that goes
+			at, first = k, place
+		}
+	}
 	if at < 0 {
 		at = slices.IndexFunc(all, func(i instance) bool { return i.address == d.Address })
 	}

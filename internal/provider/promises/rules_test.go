@@ -172,13 +172,13 @@ func (s *snapshot) starting() []instance {
 }
 
 // noRoom: the job has no room when all have left that leave, beside those that are placed before it. Of a job by
-// itself its quota is another matter.
+// itself its quota is another matter. One that names no pools may also have none on the nodes as they are.
 func noRoom(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	if before := s.before(i); found && len(before) > 0 && !s.next.within(s.holding(s.leftFor(i)), s.charges(append(before, i)...)...) {
 		return true
 	}
-	return found && !s.always(s.leftFor(i), s.inTurn(i, false)...)
+	return found && (!s.always(s.leftFor(i), s.inTurn(i, false)...) || len(i.pools) == 0 && !s.asItIs().always(s.leftFor(i), s.inTurn(i, false)...))
 }
 
 // noRoomForLauncher: the members can be placed so that the launcher has no room beside them.
@@ -282,7 +282,11 @@ func (s *snapshot) together() bool {
 // without that: by itself, or where the plan says so, beside others that start or wait.
 func evicts(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
-	if !found || !slices.ContainsFunc(s.holding(s.leftFor(i)), func(p corev1.Pod) bool { return d.names(idOf(p)) && s.mayEvict(i, p) }) {
+	there := s.holding(s.leftFor(i))
+	if strings.Contains(d.Detail, ", waiting now, ") {
+		there = s.pods // it may be who waits that comes first, and goes again
+	}
+	if !found || !slices.ContainsFunc(there, func(p corev1.Pod) bool { return d.names(idOf(p)) && s.mayEvict(i, p) }) {
 		return false
 	}
 	switch charged := s.charges(i); {

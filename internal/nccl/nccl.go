@@ -9,6 +9,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // Use is what a program's NCCL has said that it uses. What a log says may be cut off, or another program's.
@@ -39,7 +40,6 @@ var (
 	found   = regexp.MustCompile(`NCCL INFO NET/(\w{1,64}) ?: Using (.*)`)
 	device  = regexp.MustCompile(`\[\d+\](?:\{[^}]*\} ?)?([\w.-]{1,64}(?::\d{1,3}/\w{1,16})?)`)
 	channel = regexp.MustCompile(`NCCL INFO Channel [\d/]+ ?: .{1,128} via ((?:P2P|SHM)/\w{1,32}|(NET/\w{1,64})/\d+(?:\(\d+\))?(/GDRDMA)?)`)
-	overNet = regexp.MustCompile(`^NET/(\w+)`)
 )
 
 // most bounds how many devices and ways are kept.
@@ -90,8 +90,8 @@ func Read(log io.Reader) (Use, error) {
 func use(chosen string, devices map[string]map[string]bool, channels map[string]bool) Use {
 	u := Use{Network: chosen, Channels: slices.Sorted(maps.Keys(channels))}
 	for _, way := range u.Channels { // before 2.5 nothing else tells
-		if m := overNet.FindStringSubmatch(way); m != nil && u.Network == "" {
-			u.Network = m[1]
+		if over, ok := strings.CutPrefix(way, "NET/"); ok && u.Network == "" {
+			u.Network, _, _ = strings.Cut(over, "/")
 		}
 	}
 	u.Devices = slices.Sorted(maps.Keys(devices[u.Network]))

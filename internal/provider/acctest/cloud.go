@@ -5,7 +5,10 @@ package acctest
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -129,6 +132,21 @@ func ClearEnv(t testing.TB) {
 func WriteKubeconfig(t testing.TB, path, host string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte(kubeconfigOf(t, host, "")), 0o600))
+}
+
+// Intercept has the provider's requests to the API server come to answers first, which reports whether it has answered one.
+func (c *Cloud) Intercept(t testing.TB, answers func(w http.ResponseWriter, r *http.Request) bool) {
+	t.Helper()
+	target, err := url.Parse(c.API.Config().Host)
+	require.NoError(t, err)
+	next := httputil.NewSingleHostReverseProxy(target)
+	before := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answers(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(before.Close)
+	WriteKubeconfig(t, c.Kubeconfig, before.URL)
 }
 
 // kubeconfigOf is a kubeconfig for a server, for a user with a token, "" for none.

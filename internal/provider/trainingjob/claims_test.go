@@ -2,14 +2,10 @@ package trainingjob_test
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -106,18 +102,14 @@ func TestClaimOfAClassThatCannotBeListed(t *testing.T) {
 		Spec:   corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 	})
-	target, err := url.Parse(cloud.API.Config().Host)
-	require.NoError(t, err)
-	next, refused := httputil.NewSingleHostReverseProxy(target), ""
-	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, refused) {
-			w.WriteHeader(http.StatusForbidden)
-			return
+	refused := ""
+	cloud.Intercept(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, refused) {
+			return false
 		}
-		next.ServeHTTP(w, r)
-	}))
-	defer strict.Close()
-	acctest.WriteKubeconfig(t, cloud.Kubeconfig, strict.URL)
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
 	cli := acctest.StartCLI(t)
 	cli.Write(t, oneJob("pytorch", `volumes = { data = { claim = "data", mount_path = "/data" } }`, ""))
 	for _, refused = range []string{"/storageclasses", "/nodes"} {
@@ -131,18 +123,14 @@ func TestClaimOfAClassThatCannotBeListed(t *testing.T) {
 func TestJobOfWhoMayNotListNodes(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	serveJobs(cloud)
-	target, err := url.Parse(cloud.API.Config().Host)
-	require.NoError(t, err)
-	next, noPods := httputil.NewSingleHostReverseProxy(target), false
-	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	noPods := false
+	cloud.Intercept(t, func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/api/v1/nodes" || r.URL.Path == "/api/v1/pods" || noPods && strings.HasSuffix(r.URL.Path, "/pods") && r.Method == http.MethodGet {
 			w.WriteHeader(http.StatusForbidden)
-			return
+			return true
 		}
-		next.ServeHTTP(w, r)
-	}))
-	defer strict.Close()
-	acctest.WriteKubeconfig(t, cloud.Kubeconfig, strict.URL)
+		return false
+	})
 	cli := acctest.StartCLI(t)
 	const j = `
 resource "gpuplan_training_job" "j" {

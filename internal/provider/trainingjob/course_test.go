@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -201,19 +198,15 @@ func TestDestroyDoesNotTakeAnotherJobForOurs(t *testing.T) {
 	_, err = cloud.Kube.Create(t.Context(), obj)
 	require.NoError(t, err)
 
-	target, err := url.Parse(cloud.API.Config().Host)
-	require.NoError(t, err)
-	next, failed := httputil.NewSingleHostReverseProxy(target), false
-	unsure := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/jobs/j") && !failed {
-			failed = true
-			w.WriteHeader(http.StatusInternalServerError)
-			return
+	failed := false
+	cloud.Intercept(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if failed || r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/jobs/j") {
+			return false
 		}
-		next.ServeHTTP(w, r)
-	}))
-	defer unsure.Close()
-	acctest.WriteKubeconfig(t, cloud.Kubeconfig, unsure.URL)
+		failed = true
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
 	output, err := cli.Run("destroy", "-auto-approve", "-refresh=false")
 	assert.Error(t, err, output)
 	assert.True(t, failed)
@@ -226,23 +219,18 @@ func TestDestroyDoesNotTakeAnotherJobForOurs(t *testing.T) {
 func TestCourseOfAJobWithoutRightsOnOtherKinds(t *testing.T) {
 	cloud := acctest.StartCloud(t)
 	serve(cloud, job.JobSet, contract.JobSetVersion)
-	target, err := url.Parse(cloud.API.Config().Host)
-	require.NoError(t, err)
-	next := httputil.NewSingleHostReverseProxy(target)
 	kind := "/jobsets/"
-	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	cloud.Intercept(t, func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, kind) {
-			next.ServeHTTP(w, r)
-			return
+			return false
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "j", errors.New("no rights")).Status()
 		refusal.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 		assert.NoError(t, json.NewEncoder(w).Encode(refusal))
-	}))
-	defer strict.Close()
-	acctest.WriteKubeconfig(t, cloud.Kubeconfig, strict.URL)
+		return true
+	})
 	cli := acctest.StartCLI(t)
 	cli.Write(t, fmt.Sprintf(seen, "batch"))
 	cli.Must(t, "apply", "-auto-approve")

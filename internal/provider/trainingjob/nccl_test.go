@@ -3,9 +3,6 @@ package trainingjob_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -49,23 +46,19 @@ func TestWhatNCCLUses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
 			serve(cloud, job.PyTorch, contract.KubeflowVersion)
-			target, err := url.Parse(cloud.API.Config().Host)
-			require.NoError(t, err)
-			next := httputil.NewSingleHostReverseProxy(target)
-			logging := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				switch {
-				case !strings.HasSuffix(r.URL.Path, "/log"):
-					next.ServeHTTP(w, r)
-				case test.log == "":
+			cloud.Intercept(t, func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "/log") {
+					return false
+				}
+				assert.Contains(t, r.URL.Path, "/j-master-0/")
+				assert.NotEmpty(t, r.URL.Query().Get("limitBytes"), "a log may be of any size")
+				if test.log == "" {
 					http.Error(w, "forbidden", http.StatusForbidden)
-				default:
-					assert.Contains(t, r.URL.Path, "/j-master-0/")
-					assert.NotEmpty(t, r.URL.Query().Get("limitBytes"), "a log may be of any size")
+				} else {
 					_, _ = w.Write([]byte(test.log))
 				}
-			}))
-			defer logging.Close()
-			acctest.WriteKubeconfig(t, cloud.Kubeconfig, logging.URL)
+				return true
+			})
 			cli := acctest.StartCLI(t)
 			cli.Write(t, fmt.Sprintf(`
 resource "gpuplan_training_job" "j" {

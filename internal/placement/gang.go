@@ -44,9 +44,14 @@ type Gang struct {
 	Planned []Planned
 	// ExcludeNodes are nodes that no member must use; [Role.NodeLimits] are about one role.
 	ExcludeNodes map[string]bool
+	// HiddenNodes are nodes that are none to the gang: no member uses them, and no verdict speaks of them.
+	HiddenNodes map[string]bool
 	// More is how many members beyond its minimum a running gang may preempt others for.
 	More int
 }
+
+// Excludes reports whether no member must use a node.
+func (g *Gang) Excludes(node string) bool { return g.ExcludeNodes[node] || g.HiddenNodes[node] }
 
 // NodeLimit is the most members of some roles together that the planner may put on a node,
 // beside those that run there.

@@ -71,7 +71,7 @@ func parts(p *packing.Packer) []part {
 	index := map[string]int{}
 	for _, n := range p.Nodes {
 		value, ok := packing.DomainOf(n, labels)
-		if !ok {
+		if !ok || p.Gang.HiddenNodes[n.Name] {
 			continue
 		}
 		name := (&packing.Domain{Labels: labels, Value: value}).String()

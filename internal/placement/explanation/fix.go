@@ -160,18 +160,20 @@ func (f *fixer) poolSizes() []placement.Fix {
 }
 
 // pools lists the pools; the planner's order keeps the nodes of one together. A new node has what is
-// pinned to its template: each node of the pool has that.
+// pinned to its template: each node of the pool has that. What is added to a pool with nodes that are none to the gang is
+// none, either.
 func (f *fixer) pools() []growth {
 	var pools []growth
 	joining := map[string]*capacity.Node{} // new nodes by the names of their templates
 	for start := 0; start < len(f.Nodes); {
-		end, template := start, f.Nodes[start]
+		end, template, hidden := start, f.Nodes[start], false
 		for ; end < len(f.Nodes) && f.Nodes[end].Pool == template.Pool; end++ {
 			if f.compareTemplates(f.Nodes[end], template) < 0 {
 				template = f.Nodes[end]
 			}
+			hidden = hidden || f.Gang.HiddenNodes[f.Nodes[end].Name]
 		}
-		if template.Pool != "" {
+		if template.Pool != "" && !hidden {
 			joins := fresh(template)
 			joining[template.Name] = joins
 			pools = append(pools, growth{pool: template.Pool, now: end - start, template: joins, end: end})

@@ -111,6 +111,9 @@ func nodeReasons(p *packing.Packer, next member, s packing.Selection) []placemen
 	why := map[filled]placement.Rejection{}
 	counts, most, sick := map[placement.Rejection]int{}, map[placement.Rejection]int64{}, map[placement.Rejection]sickness{}
 	for i, n := range p.Nodes {
+		if p.Gang.HiddenNodes[n.Name] {
+			continue
+		}
 		var r placement.Rejection
 		if topology.Admitted[i]&(1<<uint(class.Rules)) == 0 || len(s.Domain.Labels) > 0 {
 			r = p.Rejection(n, class, s.Domain)

@@ -102,9 +102,9 @@ func (p *Packer) Survey() *Topology {
 			}
 		}
 	}
-	if len(p.Gang.ExcludeNodes) > 0 {
+	if len(p.Gang.ExcludeNodes)+len(p.Gang.HiddenNodes) > 0 {
 		for i, n := range p.Nodes {
-			if p.Gang.ExcludeNodes[n.Name] {
+			if p.Gang.Excludes(n.Name) {
 				t.Admitted[i] = 0
 			}
 		}
@@ -123,7 +123,7 @@ func (t *Topology) With(at, nodes int, admitted uint64) *Topology {
 
 // Admits returns the rules that a node meets, one bit each.
 func (p *Packer) Admits(n *capacity.Node) uint64 {
-	if p.Gang.ExcludeNodes[n.Name] {
+	if p.Gang.Excludes(n.Name) {
 		return 0
 	}
 	var admitted uint64
@@ -313,7 +313,7 @@ func whereItRuns(domains []*Domain) []*Domain {
 
 // Rejection returns the first rule that keeps a member of the class from the node whatever runs there.
 func (p *Packer) Rejection(n *capacity.Node, c *Class, d *Domain) placement.Rejection {
-	if p.Gang.ExcludeNodes[n.Name] {
+	if p.Gang.Excludes(n.Name) {
 		return placement.Rejection{Code: placement.Excluded}
 	}
 	if why, taint := p.Rules[c.Rules].Rejects(&n.Node); why.Code != "" {

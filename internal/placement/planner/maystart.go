@@ -64,7 +64,7 @@ func ReservationFree(v *snapshot.View, h *snapshot.Reserved, g *placement.Gang, 
 		}
 		for _, pod := range h.Come[n.Name] {
 			r := rulesOf[strings.TrimPrefix(pod.ID, g.ID+"/")]
-			if r == nil || g.ExcludeNodes[n.Name] || full.Evicts(pod) != "" || full.Clashes(pod) {
+			if r == nil || g.Excludes(n.Name) || full.Evicts(pod) != "" || full.Clashes(pod) {
 				return false
 			}
 			come[r]++

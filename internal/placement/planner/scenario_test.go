@@ -61,6 +61,7 @@ type scenarioGang struct {
 	Spread      bool
 	Preemptible *bool
 	Exclude     []string
+	Hidden      []string
 	Roles       []scenarioRole
 }
 
@@ -208,7 +209,7 @@ func (s *scenarioGang) gang() placement.Gang {
 		ID: s.ID, Leaf: s.Leaf, Minimum: s.Minimum, RequiredDomain: s.Domain, Domains: s.Domains,
 		Spread: s.Spread, Preemptible: s.Preemptible == nil || *s.Preemptible,
 	}
-	g.ExcludeNodes = set(s.Exclude)
+	g.ExcludeNodes, g.HiddenNodes = set(s.Exclude), set(s.Hidden)
 	for _, r := range s.Roles {
 		made := placementtest.Role(r.Name, r.Count, placement.Request{
 			Resources: placement.Resources{MilliCPU: r.CPU * 1000, MemoryBytes: r.Memory << 30, Extended: r.Extended},

@@ -320,13 +320,10 @@ func onOwnNodes(gang placement.Gang, given, all []placement.Node) placement.Gang
 	for _, n := range given {
 		own[n.Name] = true
 	}
-	gang.ExcludeNodes = maps.Clone(gang.ExcludeNodes)
-	if gang.ExcludeNodes == nil {
-		gang.ExcludeNodes = map[string]bool{}
-	}
+	gang.HiddenNodes = map[string]bool{}
 	for _, n := range all {
 		if !own[n.Name] {
-			gang.ExcludeNodes[n.Name] = true
+			gang.HiddenNodes[n.Name] = true
 		}
 	}
 	return gang

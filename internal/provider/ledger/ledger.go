@@ -161,6 +161,7 @@ type job struct {
 	reaches   map[string]bool      // nodes on which there is room for one of its pods, as far as was asked
 	awaited   []string             // those without whose visits it is not known whether it fits, as far as was asked
 	launcher  launcher             // one of each role that starts once its members run
+	unordered unordered            // what becomes of nodes for it, where it names no pools
 	yields    map[string]bool      // launchers, by their key, for which it may not get its place, as far as was asked
 }
 
@@ -255,7 +256,7 @@ func (l *Ledger) PlanJob(j Job) (placement.Result, []Finding) {
 		}
 		l.live.join(j.Pools, j.Nodes)
 	}
-	return result, l.check(recorded, false)
+	return result, l.check(recorded, l.bereave(recorded))
 }
 
 // planned places a gang of a job on what it was given after others, of which at tells how each is

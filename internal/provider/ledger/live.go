@@ -87,6 +87,7 @@ type picture struct {
 	jobs    map[string][]*Pod // the pods of training jobs
 	unnamed map[string]bool   // the IDs of pods that name no leaf
 	joined  map[string]bool   // pools
+	touched []string          // nodes that were brought into the views as they are planned, or taken out, in that order
 	daemons map[string]string // names of the DaemonSets that run on nodes to come, by their pool
 }
 
@@ -260,6 +261,13 @@ func (p *picture) replace(pool string, planned []placement.Node) {
 	p.moved()
 	delete(p.daemons, pool)
 	p.offer(pool, planned, p.views())
+	for _, view := range []*snapshot.View{p.View, p.now} {
+		for _, name := range view.Nodes() {
+			if n, ok := view.Node(name); ok && n.Pool == pool {
+				p.touched = append(p.touched, name)
+			}
+		}
+	}
 }
 
 // offer is replace in some views.

@@ -163,6 +163,79 @@ func TestGeneratedVisitsInEveryOrder(t *testing.T) {
 	}
 }
 
+// Whether a plan passes does not depend on whether a job that names no pools is visited before or after those that name
+// the pools which the plan makes larger or smaller, gives labels and taints, or takes taints from.
+func TestGeneratedPoolsInEveryOrder(t *testing.T) {
+	taint, label := placement.Taint{Key: "team", Value: "a", Effect: "NoSchedule"}, map[string]string{"team": "a"}
+	passed, failed := 0, 0
+	for seed := range uint64(20 * *ordersSeeds) {
+		r := rand.New(rand.NewPCG(29, seed))
+		some := func(pool string, n int) ([]placement.Node, string) {
+			nodes, tainted, labelled := machines(t, pool, n), r.IntN(4) == 0, r.IntN(3) == 0
+			for i := range nodes {
+				if tainted {
+					nodes[i].Taints = []placement.Taint{taint}
+				}
+				if labelled {
+					nodes[i].Labels = label
+				}
+			}
+			return nodes, fmt.Sprintf("%d nodes of %s, tainted %t, labelled %t", n, pool, tainted, labelled)
+		}
+		var c cluster
+		var told []string
+		pools := map[string][]placement.Node{}
+		for _, pool := range []string{"v100", "h100"} {
+			live, is := some(pool, r.IntN(3))
+			planned, becomes := some(pool, 1+r.IntN(2))
+			c.nodes, pools[pool], told = append(c.nodes, live...), planned, append(told, is+" become "+becomes)
+		}
+		c = c.runs("default/k", min(8*len(c.nodes), r.IntN(6)))
+		var list []visit
+		for i := range 2 + r.IntN(2) {
+			pool := []string{"v100", "h100", ""}[r.IntN(3)]
+			j := job(pools[pool], string(rune('a'+i)), 1+r.IntN(12))
+			j.MayPreempt, j.RequireImmediate, j.AllowPreemption = true, r.IntN(2) == 0, r.IntN(2) == 0
+			if r.IntN(3) == 0 {
+				j.Gang.Roles[0].NodeSelector = label
+			}
+			if pool != "" || r.IntN(3) == 0 {
+				j.Gang.Roles[0].Tolerations = []placement.Toleration{{Key: "team", Operator: "Exists"}}
+			}
+			told = append(told, fmt.Sprintf("%s: %d on %q, %v, %v", j.Gang.ID, len(j.Gang.Roles[0].Members), pool, j.Gang.Roles[0].NodeSelector, j.Gang.Roles[0].Tolerations))
+			list = append(list, func(l *ledger.Ledger) []ledger.Finding {
+				if pool != "" && len(pools[pool][0].Taints) == 0 {
+					l.UnsetOnNodes(pool, nil, []placement.Taint{taint})
+				}
+				return plan(j)(l)
+			})
+		}
+		var passes, fails []string
+		orders(list, func(order []visit) {
+			var errors []string
+			for _, f := range look(c, order) {
+				if f.Error {
+					errors = append(errors, describe([]ledger.Finding{f})...)
+				}
+			}
+			if len(errors) == 0 {
+				passes = told
+			} else {
+				fails = errors
+			}
+		})
+		if passes != nil {
+			passed++
+		}
+		if fails != nil {
+			failed++
+		}
+		assert.False(t, passes != nil && fails != nil, "seed %d: %q: %q", seed, told, fails)
+	}
+	assert.Greater(t, passed, 20)
+	assert.Greater(t, failed, 20)
+}
+
 // A job that has to wait in some order in which the jobs can come to the scheduler is one of which the plan says so, and
 // the plan says it of no other.
 func TestGeneratedJobsThatStartInEveryOrder(t *testing.T) {

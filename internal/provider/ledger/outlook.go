@@ -277,7 +277,7 @@ func (l *Ledger) planned(victims []placement.Victim) bool {
 }
 
 // gang is the gang of a job as it is charged to the quota tree that will decide.
-func (l *Ledger) gang(j *job) placement.Gang { return l.charged(j.admitted()) }
+func (l *Ledger) gang(j *job) placement.Gang { return l.asItIs(j, l.charged(j.admitted())) }
 
 func (l *Ledger) charged(g placement.Gang) placement.Gang {
 	limits := l.limits()
@@ -337,7 +337,7 @@ func (j *job) ground() string {
 func misfit(j *job, verdict placement.Verdict) *Finding {
 	detail := fmt.Sprintf("Job %s does not fit: %s", j.Gang.ID, verdict)
 	if len(j.Pools) == 0 {
-		detail += " The job names no pools, so it was checked against the cluster as it is now; a job that waits for a node pool of this configuration names it in pools."
+		detail += " The job names no pools, so it was checked against the cluster as it is now, without what this plan adds; a job that waits for a node pool of this configuration names it in pools, and one that waits for a gpuplan_node_gpu names that in depends_on."
 	}
 	return &Finding{Kind: Misfit, Jobs: []string{j.Gang.ID}, Error: true, Summary: "Gang does not fit", Detail: detail}
 }

@@ -110,7 +110,7 @@ var placementAttributes = []jobAttribute{
 		schema: schema.ListAttribute{
 			MarkdownDescription: "Capacity of the node pools whose nodes the members may use, `[gpuplan_node_pool.NAME.capacity]`. " +
 				"The members are kept on these pools, and the plan names their nodes and GPUs. It is not stored, so that what others use of the pools is no change of the job; " +
-				"`pool_names` is. Without it the job may use the whole cluster; it is then checked against the cluster as it is. Taken away from a job that exists, it changes nothing until the job is replaced. Its planned placement is known after apply, like that of a job which has no room until others of this plan have left.",
+				"`pool_names` is. Without it the job may use the whole cluster; it is then checked against the cluster as it is, without what the plan adds to node pools or opens to the job there, but for the pools of jobs in its `after`. Taken away from a job that exists, it changes nothing until the job is replaced. Its planned placement is known after apply, like that of a job which has no room until others of this plan have left.",
 			Optional: true, WriteOnly: true, ElementType: capacity.Type,
 			Validators: []validator.List{listvalidator.SizeAtLeast(1)},
 		},

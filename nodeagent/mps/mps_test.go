@@ -217,7 +217,7 @@ func TestBackOff(t *testing.T) {
 
 func TestDaemonThatHangs(t *testing.T) {
 	m := newMachine(t)
-	m.times.answer, m.times.start = 3*time.Second, 5*time.Second
+	m.times.answer = 10 * time.Second
 	e, _ := m.start()
 	_, _, err := e.Edits(first, 2048, 30)
 	require.NoError(t, err)

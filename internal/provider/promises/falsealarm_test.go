@@ -184,6 +184,9 @@ func TestFalseAlarms(t *testing.T) {
 			s.nodes[i].Spec.Taints = []corev1.Taint{{Key: taintKey, Value: ofPool, Effect: corev1.TaintEffectNoSchedule}}
 		}
 	}
+	// grown are two nodes of which there is one.
+	grown := func(s *snapshot) { s.nodes, s.current.pools[0].size = s.nodes[:1], 1 }
+	anywhereAfter := func(s *snapshot) { s.next.jobs[1].pools = nil }
 	one := func(s *snapshot) { s.next.pools[0].size = 1 }
 
 	tests := []struct {
@@ -198,6 +201,9 @@ func TestFalseAlarms(t *testing.T) {
 		{"a GPU of which nobody knows which it is", []func(*snapshot){alone, squat("topology"), single}, misfit, true},
 		{"its pool loses its taint", []func(*snapshot){alone, untainted}, misfit, false},
 		{"a pool loses its taint that it does not name", []func(*snapshot){alone, anywhere, untainted}, misfit, true},
+		{"a pool that it does not name gets the node that it needs", []func(*snapshot){existing, grown, anywhere}, misfit, true},
+		{"a pool that the job before it names gets the node that it needs", []func(*snapshot){existing, grown, small, after, anywhereAfter, planned("b", "p[1]", "worker-0 GPU 0,1")}, misfit, false},
+		{"a pool gets the node that two jobs need of which one does not name it", []func(*snapshot){existing, grown, small, anywhere}, contention, true},
 		{"others run there", []func(*snapshot){running}, misfit, true},
 		{"others run there, and leave", []func(*snapshot){leaves}, misfit, false},
 		{"fits beside the one before it", []func(*snapshot){small, after, planned("b", "p[0]", "worker-0 GPU 0,1")}, misfit, false},
@@ -276,7 +282,7 @@ func TestFalseAlarms(t *testing.T) {
 				change(s)
 			}
 			s.plan.diagnostics = diagnostics{{Severity: "warning"}}
-			assert.Equal(t, test.due, rules()[test.says.kind()].due(s, test.says))
+			assert.Equal(t, test.due, rules()[test.says.kind()].holds(s, test.says))
 		})
 	}
 	for kind := range rules() {

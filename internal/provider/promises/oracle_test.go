@@ -344,14 +344,20 @@ func (l leaf) used(name corev1.ResourceName, pods []corev1.Pod) (used int) {
 	return used
 }
 
-// asItIs is the snapshot without what the plan changes on nodes that exist: a job that names no pools is checked against these.
-func (s *snapshot) asItIs() *snapshot {
+// asItIs is the snapshot without what the plan adds to pools that no job before these names, and changes on nodes that exist:
+// jobs that name no pools are checked against these.
+func (s *snapshot) asItIs(jobs []instance) *snapshot {
 	is := *s
 	is.next = s.next.clone()
 	for k, p := range is.next.pools {
-		if was, ok := s.current.pool(p.name); ok {
-			is.next.pools[k].tainted, is.next.pools[k].labels = was.tainted, was.labels
+		ordered := func(i instance) bool {
+			return slices.ContainsFunc(s.before(i), func(b instance) bool { return slices.Contains(b.pools, p.name) })
 		}
+		if slices.ContainsFunc(jobs, ordered) {
+			continue
+		}
+		was, _ := s.current.pool(p.name)
+		is.next.pools[k].size, is.next.pools[k].tainted, is.next.pools[k].labels = min(was.size, p.size), was.tainted, was.labels
 	}
 	return &is
 }

@@ -31,6 +31,13 @@ type rule struct {
 	back func(s *snapshot, d diagnostic) configuration
 }
 
+// holds reports whether the plan was right to say it: by what the plan makes of the pools, or where it speaks of jobs that
+// name none, by the nodes as they are.
+func (r rule) holds(s *snapshot, d diagnostic) bool {
+	unordered := slices.DeleteFunc(s.starting(), func(i instance) bool { return len(i.pools) > 0 || !d.names(i.id) })
+	return r.due(s, d) || len(unordered) > 0 && r.due(s.asItIs(unordered), d)
+}
+
 // rules are by the kinds of diagnostics. A plan is refused for nothing else, and nothing else excuses a job.
 func rules() map[string]rule {
 	return map[string]rule{
@@ -172,13 +179,13 @@ func (s *snapshot) starting() []instance {
 }
 
 // noRoom: the job has no room when all have left that leave, beside those that are placed before it. Of a job by
-// itself its quota is another matter. One that names no pools may also have none on the nodes as they are.
+// itself its quota is another matter.
 func noRoom(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	if before := s.before(i); found && len(before) > 0 && !s.next.within(s.holding(s.leftFor(i)), s.charges(append(before, i)...)...) {
 		return true
 	}
-	return found && (!s.always(s.leftFor(i), s.inTurn(i, false)...) || len(i.pools) == 0 && !s.asItIs().always(s.leftFor(i), s.inTurn(i, false)...))
+	return found && !s.always(s.leftFor(i), s.inTurn(i, false)...)
 }
 
 // noRoomForLauncher: the members can be placed so that the launcher has no room beside them.

@@ -1,6 +1,7 @@
 package trainingjob
 
 import (
+	"fmt"
 	"maps"
 	"testing"
 
@@ -260,5 +261,37 @@ func TestReached(t *testing.T) {
 				require.EqualError(t, err, c.err)
 			}
 		})
+	}
+}
+
+// Whoever scales a job changes its gang as well, which needs as many members as before: both show at once, not only one of them, and
+// the other by the next plan.
+func TestDriftOfReplicasShowsTheGang(t *testing.T) {
+	for name, spec := range specs() {
+		for role := range spec.Roles {
+			for _, replicas := range []int32{1, 2, 9} {
+				t.Run(fmt.Sprintf("%s, %d of %s", name, replicas, role), func(t *testing.T) {
+					var m model
+					m.take(spec.Complete(), jobAttributes)
+					known, _, diags := m.spec(t.Context())
+					require.Empty(t, diags)
+					obj, err := known.Render()
+					require.NoError(t, err)
+					live, err := job.Parse(obj)
+					require.NoError(t, err)
+					scaled := live.Roles[role]
+					scaled.Replicas = replicas
+					live.Roles[role] = scaled
+					scaledObj, err := live.Render()
+					require.NoError(t, err)
+					require.Empty(t, m.drift(t.Context(), scaledObj))
+					again, _, diags := m.spec(t.Context())
+					require.Empty(t, diags)
+					replace, inPlace := differences(again, live)
+					assert.Empty(t, replace)
+					assert.Empty(t, inPlace)
+				})
+			}
+		}
 	}
 }

@@ -27,6 +27,9 @@ type Use struct {
 // Socket is the network that is TCP.
 const Socket = "Socket"
 
+// sharedMemory is what NCCL since 2.12 calls the way that it called direct shared memory before.
+const sharedMemory = "SHM/direct"
+
 // Lines of NCCL 2.4 to 2.31 (init.cc, plugin/net.cc, transport/net_ib, net_socket.cc, p2p.cc, shm.cc, net.cc), after "NCCL INFO ":
 //
 //	NET/IB : Using [0]erdma_0:1/RoCE [1]erdma_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
@@ -35,11 +38,13 @@ const Socket = "Socket"
 //	Assigned NET plugin IB to comm
 //	Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
 //	Channel 01 : 7[e3000] -> 8[1b000] [send] via NET/IB/0(7)/GDRDMA
+//	Channel 00 : 2[89000] -> 3[b2000] via direct shared memory
+//	Ring 00 : 3 -> 10 [send] via NET/IB/0/GDRDMA
 var (
 	network = regexp.MustCompile(`NCCL INFO (?:Using network|Assigned NET plugin) ([\w.-]{1,64})`)
 	found   = regexp.MustCompile(`NCCL INFO NET/(\w{1,64}) ?: Using (.*)`)
 	device  = regexp.MustCompile(`\[\d+\](?:\{[^}]*\} ?)?([\w.-]{1,64}(?::\d{1,3}/\w{1,16})?)`)
-	channel = regexp.MustCompile(`NCCL INFO Channel [\d/]+ ?: .{1,128} via ((?:P2P|SHM)/\w{1,32}|(NET/\w{1,64})/\d+(?:\(\d+\))?(/GDRDMA)?)`)
+	channel = regexp.MustCompile(`NCCL INFO (?:Channel|Ring) [\d/]+ ?: .{1,128} via ((?:P2P|SHM)/\w{1,32}|direct shared memory|(NET/\w{1,64})/\d+(?:\(\d+\))?(/GDRDMA)?)`)
 )
 
 // most bounds how many devices and ways are kept.
@@ -79,8 +84,11 @@ func Read(log io.Reader) (Use, error) {
 		}
 		if m := channel.FindStringSubmatch(line); m != nil {
 			way := m[1]
-			if m[2] != "" { // the device's number is no part of it
+			switch {
+			case m[2] != "": // the device's number is no part of it
 				way = m[2] + m[3]
+			case !strings.Contains(way, "/"):
+				way = sharedMemory
 			}
 			add(channels, way)
 		}

@@ -42,6 +42,14 @@ m:20:289 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:192.168.11.1<0>
 m:20:289 [0] NCCL INFO Channel 01 : 2[c7000] -> 0[87000] [receive] via NET/IB/5/GDRDMA
 m:20:289 [0] NCCL INFO Channel 02 : 3[ca000] -> 0[87000] via P2P/direct pointer
 `, nccl.Use{Network: "IB", Devices: []string{"mlx5_0:1/IB"}, Channels: []string{"NET/IB/GDRDMA", "P2P/direct"}}},
+		"shared memory as old versions call it": {`d:64:87 [2] NCCL INFO Channel 00 : 2[89000] -> 3[b2000] via direct shared memory
+`, nccl.Use{Channels: []string{"SHM/direct"}}},
+		"2.4, whose channels are rings": {`m:2:9 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB ib0:192.168.11.1<0>
+m:2:9 [0] NCCL INFO Ring 00 : 3 -> 10 [send] via NET/IB/0/GDRDMA
+m:2:9 [0] NCCL INFO Ring 00 : 0[0] -> 1[1] via direct shared memory
+m:2:9 [0] NCCL INFO Ring 01 : 1[1] -> 2[2] via P2P/IPC
+`, nccl.Use{Network: "IB", Devices: []string{"mlx5_0:1/IB"}, Channels: []string{"NET/IB/GDRDMA", "P2P/IPC", "SHM/direct"}}},
+		"rings that say no way": {"m:2:9 [0] NCCL INFO Ring 00 : 1 -> 0 -> 1\n", nccl.Use{}},
 		"behind what a launcher writes in front, by Windows": {"[1,0]<stdout>:h:1:1 [0] NCCL INFO Using network IBext_v8\r\n[1,3]<stdout>:h:1:1 [3] NCCL INFO Channel 02/0 : 6[6] -> 38[6] [receive] via NET/IBext_v8/1\r\n",
 			nccl.Use{Network: "IBext_v8", Channels: []string{"NET/IBext_v8"}}},
 		"a long line before":  {strings.Repeat("#", 1<<20) + "\nNCCL INFO Using network IB", nccl.Use{Network: "IB"}},

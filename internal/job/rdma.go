@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // rdmaVariables set NCCL up for eRDMA (ACK: "Submit eRDMA-accelerated PyTorch distributed training jobs
@@ -38,12 +40,17 @@ func (s Spec) variables(r Role) map[string]string {
 	return merge(rdmaVariables, r.Env)
 }
 
-// TellsNCCL reports whether NCCL writes into the logs of a role what it uses.
-func (s Spec) TellsNCCL() bool {
-	return slices.ContainsFunc(s.RoleNames(), func(name string) bool {
-		level := strings.ToUpper(s.variables(s.Roles[name])["NCCL_DEBUG"])
+// TellsNCCL reports whether the logs of a role tell what NCCL uses: its replicas have GPUs, or it launches what runs on those that
+// have, and NCCL is to write so much.
+func (s Spec) TellsNCCL(role string) bool {
+	tells := func(role string) bool {
+		level := strings.ToUpper(s.variables(s.Roles[role])["NCCL_DEBUG"])
 		return level == "INFO" || level == "TRACE"
-	})
+	}
+	if s.Framework == MPI {
+		return role == contract.ReplicaLauncher && slices.ContainsFunc(s.RoleNames(), tells)
+	}
+	return !s.Late(role) && tells(role)
 }
 
 // security is the security context of a role's container.

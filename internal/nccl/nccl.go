@@ -27,7 +27,7 @@ type Use struct {
 // Socket is the network that is TCP.
 const Socket = "Socket"
 
-// sharedMemory is what NCCL since 2.12 calls the way that it called direct shared memory before.
+// sharedMemory is what NCCL calls the way that older versions call direct shared memory.
 const sharedMemory = "SHM/direct"
 
 // Lines of NCCL 2.4 to 2.31 (init.cc, plugin/net.cc, transport/net_ib, net_socket.cc, p2p.cc, shm.cc, net.cc), after "NCCL INFO ":

@@ -28,7 +28,7 @@ const ncclBytes = 4 << 20
 var (
 	ncclType   = map[string]attr.Type{"network": types.StringType, "devices": types.ListType{ElemType: types.StringType}, "channels": types.ListType{ElemType: types.StringType}}
 	ncclSchema = schema.SingleNestedAttribute{
-		MarkdownDescription: fmt.Sprintf("What NCCL says that it uses, in the first %d MiB of the log of the leading replica. Null where it does not say, as without `NCCL_DEBUG=INFO` (which `rdma_defaults` of the job sets) in the job's `env`, "+
+		MarkdownDescription: fmt.Sprintf("What NCCL says that it uses, in the first %d MiB of the log of the first replica that has GPUs, the leading one before others, and of the launcher of an MPI job. Null where it does not say, as without `NCCL_DEBUG=INFO` (which `rdma_defaults` of the job sets) in the job's `env`, "+
 			"before the replica has started, and where the log is not to be had any more.", ncclBytes>>20),
 		Computed: true,
 		Attributes: map[string]schema.Attribute{
@@ -52,7 +52,7 @@ var (
 func ncclOf(ctx context.Context, at site, members []assignment.Model, diags *diag.Diagnostics) types.Object {
 	none := types.ObjectNull(ncclType)
 	spec, err := job.Parse(at.obj)
-	if err != nil || !spec.TellsNCCL() {
+	if err != nil || !slices.ContainsFunc(spec.RoleNames(), spec.TellsNCCL) {
 		return none
 	}
 	pods, err := at.seen.Pods(ctx, spec.Namespace, podLabels(spec))
@@ -61,30 +61,43 @@ func ncclOf(ctx context.Context, at site, members []assignment.Model, diags *dia
 	}
 	pods = current(pods)
 	leadFirst(pods)
-	if len(pods) == 0 {
+	first := slices.IndexFunc(pods, func(p *corev1.Pod) bool {
+		role, _ := replica(p)
+		return spec.TellsNCCL(role)
+	})
+	if first < 0 {
 		return none
 	}
-	of, ok := logs(pods[0])
+	pod := pods[first]
+	of, ok := logs(pod)
 	if !ok {
 		return none
 	}
-	use, err := readNCCL(ctx, at.client, pods[0], of)
-	if err != nil && !errors.Is(err, context.Canceled) {
-		diags.AddAttributeWarning(path.Root("nccl"), "Log cannot be read",
-			fmt.Sprintf("What NCCL uses is not known of job %s: the log of pod %s/%s cannot be read. %s", spec.ID(), spec.Namespace, pods[0].Name, session.Sentence(err)))
-	}
+	use, err := readNCCL(ctx, at.client, pod, of)
 	if use.Network == "" && len(use.Channels) == 0 {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			diags.AddAttributeWarning(path.Root("nccl"), "Log cannot be read",
+				fmt.Sprintf("What NCCL uses is not known of job %s: the log of pod %s/%s cannot be read. %s", spec.ID(), spec.Namespace, pod.Name, session.Sentence(err)))
+		}
 		return none
 	}
 	if use.Network == nccl.Socket && spec.AsksForRDMA() {
-		diags.AddAttributeWarning(path.Root("nccl"), "Job does not use RDMA", fmt.Sprintf("Replicas of job %s have an RDMA device, but NCCL sends over TCP, as the log of pod %s/%s says. "+
-			"Look whether the image has the user-space driver of the device (`ibv_devinfo` in the pod shows it, with PORT_ACTIVE), and what the lines of the log with NET/IB say.", spec.ID(), spec.Namespace, pods[0].Name))
+		diags.AddAttributeWarning(path.Root("nccl"), "Job does not use RDMA", fmt.Sprintf("Replicas of job %s have an RDMA device, but NCCL sends over TCP, as the log of pod %s/%s says. %s",
+			spec.ID(), spec.Namespace, pod.Name, adviceOnRDMA(spec, pod)))
 	}
 	if node := linked(members); node != "" && slices.ContainsFunc(use.Channels, func(way string) bool { return strings.HasPrefix(way, "SHM/") }) {
 		diags.AddAttributeWarning(path.Root("nccl"), "Job does not use NVLink", fmt.Sprintf("The GPUs of job %s on node %s have a ring of NVLinks, but NCCL sends through the memory of the host, as the log of pod %s/%s says. "+
-			"Between pods it uses NVLink only with host_ipc, host_network and host_pid, and without shared_memory; within one look for NCCL_P2P_DISABLE and NCCL_P2P_LEVEL in its env and image.", spec.ID(), node, spec.Namespace, pods[0].Name))
+			"Between pods it uses NVLink only with host_ipc, host_network and host_pid, and without shared_memory; within one look for NCCL_P2P_DISABLE and NCCL_P2P_LEVEL in its env and image.", spec.ID(), node, spec.Namespace, pod.Name))
 	}
 	return types.ObjectValueMust(ncclType, map[string]attr.Value{"network": textOrNull(use.Network), "devices": listValue(use.Devices), "channels": listValue(use.Channels)})
+}
+
+// adviceOnRDMA is what to look at where a replica of a job that asks for RDMA devices sends over TCP.
+func adviceOnRDMA(spec job.Spec, pod *corev1.Pod) string {
+	if role, _ := replica(pod); !spec.Late(role) && !spec.Roles[role].RDMA {
+		return fmt.Sprintf("That one has none, and NCCL needs one in each: set roles[%q].rdma to true.", role)
+	}
+	return "Look whether the image has the user-space driver of the device (`ibv_devinfo` in the pod shows it, with PORT_ACTIVE), and what the lines of the log with NET/IB say."
 }
 
 // linked is a node on which NVLinks join the GPUs of a job to a ring, "" for none, or where it has several GPUs on another that they do not.

@@ -15,7 +15,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
-// What NCCL says in the log of the leading replica is an attribute, and a warning where RDMA was asked for and is not used.
+// What NCCL says in the log of the first replica with GPUs is an attribute, and a warning where RDMA was asked for and is not used.
 func TestWhatNCCLUses(t *testing.T) {
 	const (
 		rdma    = "h:1:1 [0] NCCL INFO NET/IB : Using [0]erdma_0:1/RoCE [RO]; OOB eth0:10.0.0.4<0>\nh:1:1 [0] NCCL INFO Using network IB\nh:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
@@ -44,55 +44,8 @@ func TestWhatNCCLUses(t *testing.T) {
 		"no rights":                    {"rdma = true", "", false, 0, "null", refused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud := acctest.StartCloud(t)
-			serve(cloud, job.PyTorch, contract.KubeflowVersion)
-			cloud.Intercept(t, func(w http.ResponseWriter, r *http.Request) bool {
-				if !strings.HasSuffix(r.URL.Path, "/log") {
-					return false
-				}
-				assert.Contains(t, r.URL.Path, "/j-master-0/")
-				assert.NotEmpty(t, r.URL.Query().Get("limitBytes"), "a log may be of any size")
-				if test.log == "" {
-					http.Error(w, "forbidden", http.StatusForbidden)
-				} else {
-					_, _ = w.Write([]byte(test.log))
-				}
-				return true
-			})
-			cli := acctest.StartCLI(t)
-			cli.Write(t, fmt.Sprintf(`
-resource "gpuplan_training_job" "j" {
-  name            = "j"
-  framework       = "pytorch"
-  image           = "train:1"
-  placement_check = "off"
-  wait_for        = "none"
-  roles           = { master = { gpus = 1, %[1]s }, worker = { gpus = 1, %[1]s } }
-}
-data "gpuplan_training_job" "j" {
-  id         = gpuplan_training_job.j.id
-  depends_on = [gpuplan_training_job.j]
-}
-output "nccl" { value = jsonencode(data.gpuplan_training_job.j.nccl) }
-`, test.job))
-			cli.Must(t, "apply", "-auto-approve")
-			obj, err := cloud.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
-			require.NoError(t, err)
-			pods, err := job.Pods(obj)
-			require.NoError(t, err)
-			for i, pod := range pods {
-				pod.APIVersion, pod.Kind = "v1", "Pod"
-				pod.Spec.NodeName, pod.Status.Phase = "node-1", corev1.PodRunning
-				if state := (corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}); !test.waits {
-					pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: state}}
-				}
-				record, err := contract.Allocation{Node: "node-1", GPUs: []int{i}, NVLinkRings: test.rings}.Annotations()
-				require.NoError(t, err)
-				pod.Annotations = record
-				cloud.Put(t, pod)
-			}
-			said := acctest.Unwrapped(cli.Must(t, "apply", "-refresh-only", "-auto-approve"))
-			assert.JSONEq(t, fmt.Sprintf("%q", test.want), cli.Must(t, "output", "-json", "nccl"))
+			said, use := saidOfNCCL(t, fmt.Sprintf("master = { gpus = 1, %[1]s }, worker = { gpus = 1, %[1]s }", test.job), "j-master-0", test.log, test.waits, test.rings)
+			assert.JSONEq(t, fmt.Sprintf("%q", test.want), use)
 			if test.says == "" {
 				assert.NotContains(t, said, "Warning")
 			} else {
@@ -100,4 +53,72 @@ output "nccl" { value = jsonencode(data.gpuplan_training_job.j.nccl) }
 			}
 		})
 	}
+}
+
+// The log is that of a replica that has GPUs, and one of them without a device is named.
+func TestWhoseLogTellsOfNCCL(t *testing.T) {
+	const tcp = "h:1:1 [0] NCCL INFO Using network Socket\n"
+	for name, test := range map[string]struct{ roles, pod, says string }{
+		"a master without GPUs":     {"master = {}, worker = { gpus = 1, rdma = true }", "j-worker-0", "Look whether the image has the user-space driver"},
+		"a master without a device": {"master = { gpus = 1 }, worker = { gpus = 1, rdma = true }", "j-master-0", `That one has none, and NCCL needs one in each: set roles["master"].rdma to true.`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said, use := saidOfNCCL(t, test.roles, test.pod, tcp, false, 0)
+			assert.JSONEq(t, fmt.Sprintf("%q", `{"channels":null,"devices":null,"network":"Socket"}`), use)
+			assert.Contains(t, said, "NCCL sends over TCP, as the log of pod default/"+test.pod+" says. "+test.says)
+		})
+	}
+}
+
+// saidOfNCCL is what Terraform says of a job whose pod has a log, and what its data source tells of NCCL.
+func saidOfNCCL(t *testing.T, roles, pod, log string, waits bool, rings int) (said, use string) {
+	cloud := acctest.StartCloud(t)
+	serve(cloud, job.PyTorch, contract.KubeflowVersion)
+	cloud.Intercept(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/log") {
+			return false
+		}
+		assert.Contains(t, r.URL.Path, "/"+pod+"/")
+		assert.NotEmpty(t, r.URL.Query().Get("limitBytes"), "a log may be of any size")
+		if log == "" {
+			http.Error(w, "forbidden", http.StatusForbidden)
+		} else {
+			_, _ = w.Write([]byte(log))
+		}
+		return true
+	})
+	cli := acctest.StartCLI(t)
+	cli.Write(t, fmt.Sprintf(`
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = "pytorch"
+  image           = "train:1"
+  placement_check = "off"
+  wait_for        = "none"
+  roles           = { %s }
+}
+data "gpuplan_training_job" "j" {
+  id         = gpuplan_training_job.j.id
+  depends_on = [gpuplan_training_job.j]
+}
+output "nccl" { value = jsonencode(data.gpuplan_training_job.j.nccl) }
+`, roles))
+	cli.Must(t, "apply", "-auto-approve")
+	obj, err := cloud.Kube.Get(t.Context(), job.PyTorch.GVK(), "default", "j")
+	require.NoError(t, err)
+	pods, err := job.Pods(obj)
+	require.NoError(t, err)
+	for i, p := range pods {
+		p.APIVersion, p.Kind = "v1", "Pod"
+		p.Spec.NodeName, p.Status.Phase = "node-1", corev1.PodRunning
+		if state := (corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}); !waits {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: state}}
+		}
+		record, err := contract.Allocation{Node: "node-1", GPUs: []int{i}, NVLinkRings: rings}.Annotations()
+		require.NoError(t, err)
+		p.Annotations = record
+		cloud.Put(t, p)
+	}
+	said = acctest.Unwrapped(cli.Must(t, "apply", "-refresh-only", "-auto-approve"))
+	return said, cli.Must(t, "output", "-json", "nccl")
 }

@@ -131,7 +131,7 @@ func (l *Ledger) displacedInTurn(j *job, moved, starting []*job) []Finding {
 			return
 		}
 		move(other)
-		findings = append(findings, displacesInTurn(by, other))
+		findings = append(findings, displacesInTurn(by, other, slices.Contains(l.before(other.Job), by)))
 	}
 	for _, by := range starting {
 		if by.met && by.moves {
@@ -189,20 +189,24 @@ func (j *job) short() bool {
 	return j.placement != nil && len(j.placement.Assignments)+len(j.Gang.Running) < members(j.Gang)
 }
 
-// displacesInTurn says that a job which may not get its own place, or has none for some of its
-// members, may take another's.
-func displacesInTurn(by, other *job) Finding {
-	why, advice := "Job %s may be placed otherwise than planned, as another warning says", "Give the jobs that the other warning names an order, or name"
+// displacesInTurn says that a job which may not get its own place, or has none for some of its members, may take another's. One that
+// follows the job cannot come before it as well.
+func displacesInTurn(by, other *job, follows bool) Finding {
+	why, advice := "may be placed otherwise than planned, as another warning says", "Give the jobs that the other warning names an order"
 	if by.short() {
-		why, advice = "Job %s has members without a planned place, which start where there is room", "Name"
+		why, advice = "has members without a planned place, which start where there is room", "Leave out members that have no room"
+	}
+	order := other.Gang.ID + " comes after it"
+	if !follows {
+		order = "nothing says that it is placed after " + other.Gang.ID
+		advice += fmt.Sprintf(", or name %s in the after of %s, as in after = [gpuplan_training_job.first.placed]", other.Gang.ID, by.Gang.ID)
 	}
 	return Finding{
 		Kind:    SameGPUs,
 		Jobs:    []string{other.Gang.ID, by.Gang.ID},
 		key:     "displaced in turn " + other.Gang.ID,
 		Summary: "A job may be placed where another is planned",
-		Detail: fmt.Sprintf(why+", and nothing says that it is placed after %s: it may take the place of that one, which then gets another than the plan shows, or waits. "+
-			advice+" %s in the after of %s, as in after = [gpuplan_training_job.first.placed].",
-			by.Gang.ID, other.Gang.ID, other.Gang.ID, by.Gang.ID),
+		Detail: fmt.Sprintf("Job %s %s, and %s: it may take the place of that one, which then gets another than the plan shows, or waits. %s.",
+			by.Gang.ID, why, order, advice),
 	}
 }

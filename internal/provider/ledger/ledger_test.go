@@ -342,6 +342,22 @@ func TestMembersWithoutAPlannedPlace(t *testing.T) {
 	assert.Empty(t, visits("b", "e after b"), "they have an order")
 }
 
+// Who comes after a job is not told to be named as before it, which would be a cycle.
+func TestJobThatMayTakeThePlaceOfOneAfterIt(t *testing.T) {
+	two := machines(t, "v100", 2)
+	last := job(two, "last", 6)
+	last.After = []string{"default/a", "default/b"}
+	l := ledger.New()
+	var found []ledger.Finding
+	for _, j := range []ledger.Job{job(two, "a", 4), job(two, "b", 2), last} {
+		_, more := l.PlanJob(j)
+		found = append(found, more...)
+	}
+	require.Len(t, found, 2, describe(found))
+	assert.Equal(t, "Job default/a may be placed otherwise than planned, as another warning says, and default/last comes after it: "+
+		"it may take the place of that one, which then gets another than the plan shows, or waits. Give the jobs that the other warning names an order.", found[1].Detail)
+}
+
 func TestPools(t *testing.T) {
 	l := ledger.New()
 	assert.Empty(t, l.CreatePool("a"))
@@ -383,5 +399,6 @@ func TestJobThatStaysOnNodesThatGo(t *testing.T) {
 	found = l.KeepJob("default/a")
 	assert.Equal(t, []string{"warning PoolTaken default/a"}, describe(found), "it may be replaced on request, too")
 	assert.Contains(t, found[0].Detail, "Unless the plan replaces the job, too, the apply refuses to.")
+	assert.Contains(t, found[0].Detail, "or on the pool set allow_disruption = true, and apply that before if the plan replaces or deletes it.")
 	l.ReplaceJob("default/b", "default/b")
 }

@@ -77,7 +77,7 @@ func (l *Ledger) lingering() (findings []Finding) {
 
 // consent is how a pool is let give up nodes under running jobs: the apply looks at the pool as it
 // is in the state when it deletes it, and as the plan has it when it changes it.
-const consent = "set allow_disruption = true on the pool, and apply that before if the plan replaces or deletes it"
+const consent = "set allow_disruption = true, and apply that before if the plan replaces or deletes it"
 
 // endangered says which gangs that wait may start, while the plan is carried out, on nodes that
 // their pool gives up after that: the apply refuses to then.
@@ -100,7 +100,7 @@ func (l *Ledger) endangered() []Finding {
 			findings = append(findings, Finding{
 				Kind: PoolTaken, Jobs: gangs, key: "waiting for " + pool, Summary: "Jobs that wait may start on nodes that go",
 				Detail: fmt.Sprintf("The plan %s. Jobs that wait may start on its nodes before that: %s. Then the apply fails and leaves the pool as it is, since a running job would lose its nodes. "+
-					"Suspend or delete them first, or %s.", l.shrinking[pool], join(gangs), consent),
+					"Suspend or delete them first, or on the pool %s.", l.shrinking[pool], join(gangs), consent),
 			})
 		}
 	}

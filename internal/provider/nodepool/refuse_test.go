@@ -472,7 +472,7 @@ func TestDisruptionThatIsAllowedIsNamed(t *testing.T) {
 func TestJobsThatWaitForNodesThatGo(t *testing.T) {
 	const (
 		says   = "Jobs that wait may start on its nodes before that: default/waiter."
-		advice = "or set allow_disruption = true on the pool, and apply that before if the plan replaces or deletes it."
+		advice = "or on the pool set allow_disruption = true, and apply that before if the plan replaces or deletes it."
 	)
 	for name, test := range map[string]struct {
 		config string

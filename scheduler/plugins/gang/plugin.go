@@ -190,10 +190,19 @@ func (p *Plugin) Synced(ctx context.Context) error { return p.synced(ctx) }
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
-// EventsToRegister returns no events: the plugin's worker activates gangs when its own
-// view has changed, which the framework's events may precede.
+// EventsToRegister returns one event: a pod that waits has other labels, by which it may have another gang, or loses its
+// gates. The queue may hear of it after the view, and would go on asking about the pod as it was. Else the plugin's worker activates
+// gangs when its own view has changed, which the framework's events may precede.
 func (*Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	return nil, nil
+	return []fwk.ClusterEventWithHint{{
+		Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodLabel | fwk.UpdatePodSchedulingGatesEliminated},
+		QueueingHintFn: func(_ klog.Logger, waiting *corev1.Pod, _, changed any) (fwk.QueueingHint, error) {
+			if pod, ok := changed.(*corev1.Pod); ok && pod.UID == waiting.UID {
+				return fwk.Queue, nil
+			}
+			return fwk.QueueSkip, nil
+		},
+	}}, nil
 }
 
 // SignPod adds nothing: pods that are equal to the other plugins are so to this one.

@@ -15,6 +15,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
 
 // queued is a bench with kube-scheduler's own queue.
@@ -29,7 +31,14 @@ func newQueued(t *testing.T) *queued {
 	schedulermetrics.Register()
 	b := newBench(t, "a")
 	q := &queued{bench: b, bound: map[string]bool{}}
-	q.queue = queue.NewTestQueue(t.Context(), b.plugin.Less, queue.WithPreEnqueuePluginMap(map[string]map[string]fwk.PreEnqueuePlugin{"": {Name: b.plugin}}))
+	events, err := b.plugin.EventsToRegister(t.Context())
+	require.NoError(t, err)
+	hints := queue.QueueingHintMap{}
+	for _, e := range events {
+		hints[e.Event] = append(hints[e.Event], &queue.QueueingHintFunction{PluginName: Name, QueueingHintFn: e.QueueingHintFn})
+	}
+	q.queue = queue.NewTestQueue(t.Context(), b.plugin.Less, queue.WithQueueingHintMapPerProfile(queue.QueueingHintMapPerProfile{"": hints}),
+		queue.WithPreEnqueuePluginMap(map[string]map[string]fwk.PreEnqueuePlugin{"": {Name: b.plugin}}))
 	b.handle.queue = q.queue
 	return q
 }
@@ -172,6 +181,52 @@ func TestMemberThatAppearsAtAnyMoment(t *testing.T) {
 					assert.True(t, q.bound[launcher.Name], "the launcher runs")
 				})
 			}
+		}
+	}
+}
+
+// A pod that waits is placed by what it is now, whoever hears of the change first: the queue asks about the pod that it knows.
+func TestPodThatChangesWhileItWaits(t *testing.T) {
+	for name, test := range map[string]struct{ before, change func(p *corev1.Pod) }{
+		"it leaves its gang": {
+			before: func(p *corev1.Pod) { p.Labels[contract.TopologyReplicasLabel] = "2" },
+			change: func(p *corev1.Pod) { p.Labels = nil },
+		},
+		"it has another gang": {
+			before: func(p *corev1.Pod) { p.Labels[contract.TopologyReplicasLabel] = "2" },
+			change: func(p *corev1.Pod) { p.Labels = map[string]string{contract.TopologyGroupLabel: "other"} },
+		},
+		"its gate is taken away": {
+			before: func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/hold"}} },
+			change: func(p *corev1.Pod) { p.Spec.SchedulingGates = nil },
+		},
+	} {
+		for _, viewFirst := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, the view hears of it first: %v", name, viewFirst), func(t *testing.T) {
+				q := newQueued(t)
+				before := q.gangPods("job", 1, 1)[0]
+				test.before(before)
+				q.submit([]*corev1.Pod{before})
+				q.queue.Add(t.Context(), before)
+				require.Nil(t, q.next())
+				now := before.DeepCopy()
+				test.change(now)
+				view := func() {
+					q.plugin.work.observe(q.cache.SetPod(now))
+					q.work()
+				}
+				if viewFirst {
+					view()
+					q.queue.Update(t.Context(), before, now)
+				} else {
+					q.queue.Update(t.Context(), before, now)
+					view()
+				}
+				info := q.next()
+				require.NotNil(t, info)
+				q.cycle(info, false, func(stage) {})
+				assert.True(t, q.bound[now.Name])
+			})
 		}
 	}
 }

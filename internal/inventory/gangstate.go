@@ -25,6 +25,8 @@ type GangState struct {
 	// members, or their PodGroup, or a valid quota tree, or that a fence must go; "" when the gang can start.
 	Missing     int
 	MissingText string
+	// MissingCause is what kind of reason MissingText is, without numbers.
+	MissingCause string
 	// Barred is the part of MissingText that is about the quota tree, or a fence.
 	Barred string
 	// Running counts the members that run; those that start late are none.
@@ -47,7 +49,10 @@ func StateOf(members []Member, podGroup *unstructured.Unstructured, tree *quota.
 	state.Gang, found, state.Problems = gang(members, podGroup, tree, gpus)
 	state.Missing, state.Running = found.missing(), found.Running
 	state.Barred = heldBack(bar, members, found, tree)
-	state.MissingText = cmp.Or(state.Barred, found.missingText(placement.NameOf(state.Gang.ID)))
+	state.MissingText, state.MissingCause = found.missingText(placement.NameOf(state.Gang.ID))
+	if state.Barred != "" {
+		state.MissingText, state.MissingCause = state.Barred, state.Barred
+	}
 	pods := make([]*corev1.Pod, len(members))
 	for i, m := range members {
 		pods[i] = m.Pod
@@ -63,7 +68,7 @@ func StateOf(members []Member, podGroup *unstructured.Unstructured, tree *quota.
 // Fence keeps members that have no node from getting one for a reason, "" for none.
 func (s *GangState) Fence(why string) {
 	if why != "" && s.FirstUnbound() != nil {
-		s.Barred, s.MissingText = why, why
+		s.Barred, s.MissingText, s.MissingCause = why, why, why
 	}
 }
 
@@ -119,8 +124,9 @@ type GangStatus struct {
 // StatusOf says how far the gang of a key is that the members make, with what was counted of
 // them. It speaks of no pod.
 func StatusOf(key string, members []Member, found MemberCounts, tree *quota.Tree, bar *Bar) GangStatus {
+	missing, _ := found.missingText(key)
 	return GangStatus{
-		MissingText: cmp.Or(heldBack(bar, current(members), found, tree), found.missingText(key)),
+		MissingText: cmp.Or(heldBack(bar, current(members), found, tree), missing),
 		Present:     found.Present,
 		Expected:    found.expected,
 		Runs:        found.Runs(),

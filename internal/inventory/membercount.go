@@ -40,23 +40,27 @@ type MemberCounts struct {
 	parts []part
 }
 
-// missingText says what must still appear before the gang can start, "" when nothing must.
-// A gang without its PodGroup does not know how many members it has; one that runs
+// incomplete is the cause of a gang that lacks pods.
+const incomplete = "Incomplete"
+
+// missingText says what must still appear before the gang can start, "" when nothing must, and cause the same
+// without numbers. A gang without its PodGroup does not know how many members it has; one that runs
 // already goes on without.
-func (c MemberCounts) missingText(key string) string {
-	switch missing := c.missing(); {
+func (c MemberCounts) missingText(key string) (text, cause string) {
+	missing := c.missing()
+	switch {
 	case c.groupless && c.Running == 0:
-		return fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
+		text = fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
 	case missing > 0 && c.nameless != "":
-		return c.nameless
+		text = c.nameless
 	case missing > 0 && missing <= c.gated:
-		return fmt.Sprintf("gang %s cannot start: %s", key, c.gatedText)
+		text = fmt.Sprintf("gang %s cannot start: %s", key, c.gatedText)
 	case missing == 1:
-		return fmt.Sprintf("1 more pod of gang %s must appear%s before it can start", key, c.ofRoles())
+		return fmt.Sprintf("1 more pod of gang %s must appear%s before it can start", key, c.ofRoles()), incomplete
 	case missing > 1:
-		return fmt.Sprintf("%d more pods of gang %s must appear%s before it can start", missing, key, c.ofRoles())
+		return fmt.Sprintf("%d more pods of gang %s must appear%s before it can start", missing, key, c.ofRoles()), incomplete
 	}
-	return ""
+	return text, text
 }
 
 // Runs reports whether as many members run as the gang needs.

@@ -280,3 +280,21 @@ func TestTextsThatCannotBeWritten(t *testing.T) {
 	assert.Empty(t, patches)
 	assert.Empty(t, notes)
 }
+
+// Every member says what its gang lacks now: a pod, or that the one which has come cannot be placed.
+func TestWhatAGangLacksIsACause(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 3, 1)
+	pods[2].Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/hold"}}
+	b.submit(pods[:2])
+	b.plugin.gangs["ns/job"].incomplete = time.Now().Add(-patience)
+	b.plugin.checkAgain("ns/job")
+	b.work()
+	for _, pod := range pods[:2] {
+		assert.Contains(t, b.message(pod), "1 more pod of gang ns/job must appear")
+	}
+	b.submit(pods[2:])
+	for _, pod := range pods[:2] {
+		assert.Contains(t, b.message(pod), "gang ns/job cannot start: pod job-2 has the scheduling gate example.com/hold")
+	}
+}

@@ -85,7 +85,7 @@ func (p *Plugin) beginRecording(key string, state inventory.GangState) wait {
 	}
 	why := g.why
 	if state.MissingText != "" && g.overdue() {
-		why = wait{cause: "Incomplete", text: state.MissingText}
+		why = wait{cause: state.MissingCause, text: state.MissingText}
 	}
 	if state.Barred != "" {
 		why.cause = state.Barred

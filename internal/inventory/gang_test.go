@@ -204,7 +204,8 @@ func TestRoleMinimum(t *testing.T) {
 				members = append(members, MemberOf(p))
 			}
 			found := CountMembers(members, test.group)
-			assert.Equal(t, test.missing, found.missingText("ns/job"))
+			missing, _ := found.missingText("ns/job")
+			assert.Equal(t, test.missing, missing)
 			assert.Equal(t, test.runs, found.Runs())
 			assert.Equal(t, test.runs, g.Missing() == 0)
 			var reasons []string

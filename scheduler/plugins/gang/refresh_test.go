@@ -282,7 +282,7 @@ func TestTextsThatCannotBeWritten(t *testing.T) {
 }
 
 // Every member says what its gang lacks now: a pod, or that the one which has come cannot be placed.
-func TestWhatAGangLacksIsACause(t *testing.T) {
+func TestWhatIsMissingIsACause(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 3, 1)
 	pods[2].Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/hold"}}

@@ -85,6 +85,9 @@ func (p *reconciler) admit() {
 	}
 	for _, d := range admit.Decide(p.used, queues, units, p.holders) {
 		e := p.waiting[d.ID]
+		if e.unit == nil {
+			continue // the next pass, in which it has one, tells and starts it
+		}
 		if d.Start {
 			p.out.start = append(p.out.start, e)
 			continue

@@ -145,6 +145,7 @@ func (w *writer) deleteQueue(ctx context.Context, q *queue) error {
 // when to ask again for those that are refused, zero for never.
 func (w *writer) enqueue(ctx context.Context, entries []*entry) (again time.Time, err error) {
 	w.forget(entries)
+	defer func() { w.state.setUnitless(maps.Keys(w.refusals)) }()
 	later := func(at time.Time) {
 		if again.IsZero() || at.Before(again) {
 			again = at

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -717,4 +718,19 @@ func BenchmarkPlan(b *testing.B) {
 	for b.Loop() {
 		s.plan(patient, now, nil)
 	}
+}
+
+// A job whose unit is still to be made has its place in line: one that comes after it is not released first, as after a
+// time in which no controller worked. One whose unit is refused has none.
+func TestJobIsInLineBeforeItsUnitIsMade(t *testing.T) {
+	s := world(t)
+	s.queueUp(t, object("late", nil), contract.QueueUnitStatus{Phase: contract.UnitEnqueued})
+	s.put(t, object("early", func(j *batchv1.Job) { j.CreationTimestamp = metav1.NewTime(now.Add(-2 * time.Hour)) }))
+	p := s.plan(patient, now, nil)
+	assert.Equal(t, "enqueue early", p.names())
+	require.Len(t, p.positions, 1)
+	assert.Equal(t, "quota root/leaf: max of jobs is 1, 1 is used and 1 is asked for", p.positions[0].status.Message)
+
+	s.setUnitless(slices.Values([]types.UID{"early"}))
+	assert.Equal(t, "enqueue early, start late", s.plan(patient, now, nil).names())
 }

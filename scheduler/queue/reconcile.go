@@ -85,6 +85,10 @@ func (p *reconciler) reconcileNew(e *entry) {
 		case u == nil:
 			p.out.enqueue = append(p.out.enqueue, e)
 			p.describe(e)
+			if !p.unitless[j.uid] {
+				p.wait(e) // it has its place in line before its unit is made
+				return
+			}
 		case !u.followed(j): // else that of an earlier job of this name, which is going
 			p.out.taken = append(p.out.taken, taken{j, u})
 		}

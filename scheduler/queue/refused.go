@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/url"
 	"time"
 
@@ -42,6 +43,16 @@ func (w *writer) refused(ctx context.Context, j *job, err error) {
 	}
 	klog.FromContext(ctx).Error(err, "A job cannot be queued", "job", j.String())
 	w.events.Eventf(j.object, corev1.EventTypeWarning, eventRefused, "is not in line until its %s can be made: %v", contract.QueueUnitKind, err)
+}
+
+// setUnitless notes the jobs whose units are refused.
+func (s *state) setUnitless(jobs iter.Seq[types.UID]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unitless = map[types.UID]bool{}
+	for job := range jobs {
+		s.unitless[job] = true
+	}
 }
 
 // releaseRefused tells a job, once, why the API server does not let it be resumed.

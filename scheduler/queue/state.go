@@ -56,6 +56,8 @@ type state struct {
 	bar     *inventory.Bar
 	// gone are the units and Queues whose end was seen since the pass began.
 	gone map[types.UID]bool
+	// unitless are jobs whose units the API server refuses: they are not in line.
+	unitless map[types.UID]bool
 	// releasingSince is when a plan first found a unit in the release log whose release is not on
 	// record, by incarnation.
 	releasingSince map[string]time.Time

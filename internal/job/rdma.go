@@ -2,8 +2,8 @@ package job
 
 import (
 	"maps"
+	"regexp"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,12 +40,16 @@ func (s Spec) variables(r Role) map[string]string {
 	return merge(rdmaVariables, r.Env)
 }
 
+// tellsNCCL is what has NCCL write what it uses, as a variable or in a command, such as behind mpirun's -x.
+var tellsNCCL = regexp.MustCompile(`(?i)\bNCCL_DEBUG=["']?(INFO|TRACE)\b`)
+
 // TellsNCCL reports whether the logs of a role tell what NCCL uses: its replicas have GPUs, or it launches what runs on those that
 // have, and NCCL is to write so much.
 func (s Spec) TellsNCCL(role string) bool {
 	tells := func(role string) bool {
-		level := strings.ToUpper(s.variables(s.Roles[role])["NCCL_DEBUG"])
-		return level == "INFO" || level == "TRACE"
+		r := s.Roles[role]
+		said := slices.Concat(r.Command, r.Args, []string{"NCCL_DEBUG=" + s.variables(r)["NCCL_DEBUG"]})
+		return slices.ContainsFunc(said, tellsNCCL.MatchString)
 	}
 	if s.Framework == MPI {
 		return role == contract.ReplicaLauncher && slices.ContainsFunc(s.RoleNames(), tells)

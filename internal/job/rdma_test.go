@@ -97,3 +97,23 @@ func TestRDMADefaultsMissingInOneRole(t *testing.T) {
 		})
 	}
 }
+
+// What has NCCL tell what it uses is a variable, or stands in a command, as in those of ACK's documents on MPI jobs.
+func TestTellsNCCL(t *testing.T) {
+	for name, test := range map[string]struct {
+		role Role
+		want bool
+	}{
+		"nothing":            {Role{}, false},
+		"a variable":         {Role{Env: map[string]string{"NCCL_DEBUG": "info"}}, true},
+		"too little":         {Role{Env: map[string]string{"NCCL_DEBUG": "WARN"}}, false},
+		"mpirun in a shell":  {Role{Command: []string{"sh", "-c", "mpirun -np 4 -x NCCL_DEBUG=INFO -x PATH python train.py"}}, true},
+		"mpirun":             {Role{Command: []string{"mpirun"}, Args: []string{"-x", "NCCL_DEBUG=INFO", "python"}}, true},
+		"a shell's variable": {Role{Command: []string{"sh", "-c", `export NCCL_DEBUG="TRACE"; python train.py`}}, true},
+		"another variable":   {Role{Command: []string{"mpirun", "-x", "NCCL_DEBUG_SUBSYS=INFO", "-x", "NCCL_DEBUG=WARN"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.want, Spec{Framework: MPI, Roles: map[string]Role{"launcher": test.role, "worker": {}}}.TellsNCCL("launcher"))
+		})
+	}
+}

@@ -28,8 +28,9 @@ const ncclBytes = 4 << 20
 var (
 	ncclType   = map[string]attr.Type{"network": types.StringType, "devices": types.ListType{ElemType: types.StringType}, "channels": types.ListType{ElemType: types.StringType}}
 	ncclSchema = schema.SingleNestedAttribute{
-		MarkdownDescription: fmt.Sprintf("What NCCL says that it uses, in the first %d MiB of the log of the first replica that has GPUs, the leading one before others, and of the launcher of an MPI job. Null where it does not say, as without `NCCL_DEBUG=INFO` (which `rdma_defaults` of the job sets) in the job's `env`, "+
-			"before the replica has started, and where the log is not to be had any more.", ncclBytes>>20),
+		MarkdownDescription: fmt.Sprintf("What NCCL says that it uses, in the first %d MiB of the log of the first replica that has GPUs, the leading one before others, and of the launcher of an MPI job. "+
+			"Null where it does not say, as without `NCCL_DEBUG=INFO` in the `env` (where `rdma_defaults` sets it) or the command of a role, "+
+			"with an `NCCL_DEBUG_SUBSYS` without INIT, before the replica has started, and where the log is not to be had any more.", ncclBytes>>20),
 		Computed: true,
 		Attributes: map[string]schema.Attribute{
 			"network": schema.StringAttribute{

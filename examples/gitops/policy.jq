@@ -24,6 +24,12 @@ def reasons:
   | "- \(.address) \(reasons)"
 ),
 (
+  .action_invocations[]?
+  | select(.type == "gpuplan_drain_nodes")
+  | select(.address as $address | $ARGS.positional | index($address) == null)
+  | "- \(.address) evicts what runs on nodes"
+),
+(
   .configuration.provider_config[]?
   | select(.name == "gpuplan")
   | .expressions.placement_check? // empty

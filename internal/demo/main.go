@@ -99,6 +99,12 @@ func (d demo) target() string {
 	return "demo"
 }
 
+// downCommand is what takes the demonstration away, wherever the user is by then.
+func (d demo) downCommand() string {
+	folder := map[string]string{"demo": "DATA_DIR", "demo-real": "REAL_DATA_DIR", "demo-fleet": "FLEET_DATA_DIR"}[d.target()]
+	return fmt.Sprintf("make -C %s %s-down %s=%s", d.root, d.target(), folder, d.data)
+}
+
 func (d demo) up(ctx context.Context) error {
 	if err := os.MkdirAll(d.log, 0o755); err != nil {
 		return fmt.Errorf("create the folder of the demo's logs: %w", err)

@@ -201,7 +201,7 @@ func (d demo) reportNumbers() error {
 	if d.fleet {
 		next = tryNextInFleet
 	}
-	fmt.Fprintf(d.out, next, d.shellFile(), d.dir(), d.target())
+	fmt.Fprintf(d.out, next, d.shellFile(), d.dir(), d.target(), d.downCommand())
 	return nil
 }
 
@@ -219,7 +219,7 @@ Try next
       drift of a node: named by the plan, repaired by apply
   sed -i '0,/replicas = 4/s//replicas = 20/' main.tf; terraform plan
       a gang that does not fit: how many do, why, and the nearest fix
-  make %[3]s-down
+  %[4]s
       destroys the example and stops the platform
 `
 
@@ -235,6 +235,6 @@ Try next
       the cluster of each job, its GPUs, and whether they are those of the plan
   sed -i '0,/gpus = 2/s//gpus = 8/' main.tf; terraform plan
       a gang that fits into no cluster: what each of them lacks
-  make %[3]s-down
+  %[4]s
       destroys the example and stops the platform
 `

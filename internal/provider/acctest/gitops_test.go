@@ -163,11 +163,12 @@ func TestGitOpsPolicy(t *testing.T) {
 	pool := func(actions string) string {
 		return `{"address": "gpuplan_node_pool.x", "mode": "managed", "type": "gpuplan_node_pool", "change": {"actions": [` + actions + `], "before": {"name": "p"}, "after": {"name": "p"}}}`
 	}
+	const drains = `{"address": "action.gpuplan_drain_nodes.x", "type": "gpuplan_drain_nodes"}`
 	const running = `{"id": "default/x", "status": "Running", "suspend": false}`
 	for name, test := range map[string]struct {
-		change, provider string
-		approved         []string
-		want             string
+		change, invokes, provider string
+		approved                  []string
+		want                      string
 	}{
 		"nothing":                 {},
 		"pool, created":           {change: pool(`"create"`)},
@@ -182,12 +183,15 @@ func TestGitOpsPolicy(t *testing.T) {
 		"job, preempts":           {change: job(`"create"`, "null", `{"allow_preemption": true}`), want: "gpuplan_training_job.x may evict running jobs (allow_preemption)"},
 		"job, disrupts":           {change: job(`"update"`, "null", `{"allow_disruption": true}`), want: "gpuplan_training_job.x may take nodes or quota from running jobs (allow_disruption)"},
 		"job, not checked":        {change: job(`"create"`, "null", `{"placement_check": "off"}`), want: "gpuplan_training_job.x is not held to its placement (placement_check)"},
+		"nodes, drained":          {invokes: drains, want: "action.gpuplan_drain_nodes.x evicts what runs on nodes"},
+		"nodes, drained, agreed":  {invokes: drains, approved: []string{"action.gpuplan_drain_nodes.x"}},
+		"job, run again":          {invokes: `{"address": "action.gpuplan_rerun_training_job.x", "type": "gpuplan_rerun_training_job"}`}, // refused while it runs
 		"provider, checks":        {provider: `"placement_check": {"constant_value": "error"}`},
 		"provider, warns":         {provider: `"placement_check": {"constant_value": "warn"}`, want: `provider gpuplan: placement_check is not "error"`},
 		"provider, by a variable": {provider: `"placement_check": {"references": ["var.check"]}`, want: `provider gpuplan: placement_check is not "error"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := `{"resource_changes": [` + test.change + `], "configuration": {"provider_config": {"gpuplan": {"name": "gpuplan", "expressions": {` + test.provider + `}}, "aws": {"name": "aws"}}}}`
+			plan := `{"resource_changes": [` + test.change + `], "action_invocations": [` + test.invokes + `], "configuration": {"provider_config": {"gpuplan": {"name": "gpuplan", "expressions": {` + test.provider + `}}, "aws": {"name": "aws"}}}}`
 			require.NoError(t, os.WriteFile(filepath.Join(p.dir, "plan.json"), []byte(plan), 0o600))
 			args := append([]string{"plan.json"}, test.approved...)
 			if test.want == "" {

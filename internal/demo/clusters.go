@@ -24,6 +24,7 @@ const goneTime = time.Minute
 
 var (
 	pytorchJobs = schema.GroupVersionResource{Group: contract.KubeflowGroup, Version: contract.KubeflowVersion, Resource: contract.PyTorchJobResource}
+	clusters    = schema.GroupVersionResource{Group: contract.KarmadaClusterGroup, Version: contract.KarmadaClusterVersion, Resource: contract.KarmadaClusterResource}
 	queueUnits  = schema.GroupVersionResource{Group: contract.QueueGroup, Version: contract.QueueVersion, Resource: contract.QueueUnitResource}
 )
 
@@ -102,6 +103,10 @@ func (d demo) checkNothingLeft(ctx context.Context) error {
 		)
 	}
 	return until(ctx, goneTime, func(ctx context.Context) error {
+		joined, err := d.joined(ctx)
+		if err != nil {
+			return err
+		}
 		var left []string
 		for name, kinds := range wanted {
 			c, err := d.connect(name)
@@ -118,6 +123,10 @@ func (d demo) checkNothingLeft(ctx context.Context) error {
 					if kind.Resource == "nodes" && object.GetLabels()[contract.NodePoolNameLabel] == "" || object.GetNamespace() == contract.SystemNamespace {
 						continue
 					}
+					// A fence in a cluster that was removed from the fleet lapses by itself.
+					if kind.Resource == contract.GangReservationResource && !joined[name] {
+						continue
+					}
 					left = append(left, fmt.Sprintf("%s %s in %s", kind.Resource, object.GetName(), name))
 				}
 			}
@@ -130,18 +139,39 @@ func (d demo) checkNothingLeft(ctx context.Context) error {
 	})
 }
 
-// until asks once a second until there is no error.
+// joined are the clusters that the hub has.
+func (d demo) joined(ctx context.Context) (names map[string]bool, err error) {
+	hub, err := d.connect(hubCluster)
+	if err != nil {
+		return nil, err
+	}
+	list, err := hub.objects.Resource(clusters).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the clusters of the fleet: %w", err)
+	}
+	names = map[string]bool{}
+	for _, cluster := range list.Items {
+		names[cluster.GetName()] = true
+	}
+	return names, nil
+}
+
+// until asks once a second until there is no error. The last error is told that had its time.
 func until(ctx context.Context, most time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	var last error
 	for {
 		err := ask(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
+			return errors.Join(last, ctx.Err())
 		case <-time.After(time.Second):
 		}
 	}

@@ -62,4 +62,12 @@ func TestUntil(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.ErrorContains(t, until(ended, time.Minute, func(context.Context) error { return errors.New("not yet") }), "not yet")
+	asked = 0
+	require.ErrorContains(t, until(t.Context(), 1100*time.Millisecond, func(ctx context.Context) error {
+		if asked++; asked == 1 {
+			return errors.New("not yet")
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}), "not yet", "what the end of the time has cut short says nothing")
 }

@@ -158,6 +158,11 @@ func TestRoutePods(t *testing.T) {
 			return nil
 		}
 	}
+	const read = `
+data "gpuplan_scheduler" "this" { depends_on = [gpuplan_scheduler.this] }
+output "routes" {
+  value = data.gpuplan_scheduler.this.route_pods
+}`
 	for _, version := range []string{"v1", "v1beta1"} {
 		t.Run(version, func(t *testing.T) {
 			cloud := acctest.StartCloud(t)
@@ -193,6 +198,8 @@ func TestRoutePods(t *testing.T) {
 		assert.Contains(t, cli.Must(t, "plan"), "MutatingAdmissionPolicy", "the first plan says so already")
 		cli.Apply(t, 1, 0, 0)
 		cli.Unchanged(t)
+		cli.Write(t, config+read)
+		assert.Contains(t, cli.Must(t, "apply", "-auto-approve"), "routes = false")
 		cli.Must(t, "destroy", "-auto-approve")
 	})
 }

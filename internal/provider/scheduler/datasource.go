@@ -7,8 +7,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
 	"github.com/hashicorp/terraform-plugin-framework/datasource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/program"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -58,7 +61,7 @@ func (d *schedulerData) Schema(_ context.Context, _ datasource.SchemaRequest, re
 			"unreachable_grace": text("How long a node may be unreachable before the members of gangs on it are failed; null for the scheduler's default."),
 			"reserve_after":     text("How long a gang waits before capacity is reserved for it; null for the scheduler's default."),
 			"stale_after":       text("How long a gang that has lost members may find no place for others before it is evicted; null for never."),
-			"route_pods":        flag("Whether pods that ask for GPUs and name no scheduler are sent to this one."),
+			"route_pods":        flag("Whether pods that ask for GPUs and name no scheduler are sent to this one: not where the API server has no mutating admission policies, though it was asked for."),
 		},
 	}
 }
@@ -76,19 +79,41 @@ func (d *schedulerData) Read(ctx context.Context, _ datasource.ReadRequest, resp
 		return
 	}
 	client, err := d.Session.Kube()
-	running := false
+	running, routes := false, false
 	if err == nil {
 		running, _, err = client.Alive(ctx, contract.SystemNamespace, contract.SchedulerName)
+	}
+	var m model
+	m.Complete()
+	m.Refresh(workload)
+	if err == nil && m.RoutePods.ValueBool() {
+		routes, err = routed(ctx, client)
 	}
 	if err != nil {
 		resp.Diagnostics.AddError("Scheduler cannot be read", session.Unread(err))
 		return
 	}
-	var m model
-	m.Complete()
-	m.Refresh(workload)
 	resp.Diagnostics.Append(resp.State.Set(ctx, dataModel{
 		ID: m.ID, SchedulerName: m.SchedulerName, Running: types.BoolValue(running), Image: m.Image, Replicas: m.Replicas, LogLevel: m.LogLevel, Port: m.Port,
-		Grace: m.Grace.StringValue, ReserveAfter: m.ReserveAfter.StringValue, StaleAfter: m.StaleAfter.StringValue, RoutePods: m.RoutePods,
+		Grace: m.Grace.StringValue, ReserveAfter: m.ReserveAfter.StringValue, StaleAfter: m.StaleAfter.StringValue, RoutePods: types.BoolValue(routes),
 	})...)
+}
+
+// routed reports whether the policy is there that sends pods to the scheduler: an API server may not serve it, and Helm leaves
+// it out where it renders without one. Who may not look takes what was asked for.
+func routed(ctx context.Context, client *kube.Client) (bool, error) {
+	kind := runtimeschema.GroupVersionKind{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"}
+	version, served, err := client.Served(ctx, kind.Group, kind.Kind)
+	if err != nil || !served {
+		return false, err
+	}
+	kind.Version = version
+	_, err = client.Get(ctx, kind, "", contract.RoutePolicyName)
+	switch {
+	case kube.IsNotFound(err):
+		return false, nil
+	case apierrors.IsForbidden(err):
+		return true, nil
+	}
+	return err == nil, err
 }

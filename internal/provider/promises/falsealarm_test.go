@@ -22,6 +22,7 @@ func TestFalseAlarms(t *testing.T) {
 	evicts := says("Running jobs would be evicted", "Job default/a has no free place, and the scheduler would evict for it: default/old (2 pods, priority 0).")
 	evictsFirst := says("Running jobs would be evicted", "Job default/a finds its place taken by default/waits, waiting now, when it is created, and the scheduler would evict for it: default/waits (1 pod, priority 0).")
 	overtaken := says("Gangs that wait come first", "Job default/a does not fit: the scheduler gives what this plan frees or adds to gangs that wait for room already, and that is default/waits.")
+	outrun := says("Gangs that wait come first", "Job default/a may have to wait, or not be started: the scheduler gives what this plan frees or adds to gangs that wait for room already, and that is default/waits.")
 	contention := says("Jobs fit alone, but not together", "Job default/a fits on its own, but not at the same time as default/b: one of them will wait.")
 	reordered := says("Jobs fit together in another order only", "Job default/a has no room when default/b starts first: it will wait.")
 	needs := says("Job starts when others have left", "Job default/a does not fit beside what runs now. It starts once this plan has taken default/old away.")
@@ -175,6 +176,8 @@ func TestFalseAlarms(t *testing.T) {
 		}
 	}
 	single := func(s *snapshot) { s.next.jobs[0].gpus = 1 }
+	// besideIt has the other job ask for one GPU of the same quota.
+	besideIt := func(s *snapshot) { s.next.jobs[1].gpus, s.next.jobs[1].leaf = 1, "leaf" }
 	anywhere := func(s *snapshot) { s.next.jobs[0].pools = nil }
 	// untainted takes from a pool the taint that its nodes have.
 	untainted := func(s *snapshot) {
@@ -225,6 +228,10 @@ func TestFalseAlarms(t *testing.T) {
 		{"nobody waits", []func(*snapshot){alone, existing}, overtaken, false},
 		{"both have room", []func(*snapshot){alone, small, waits(2)}, overtaken, false},
 		{"who waits needs a node", []func(*snapshot){alone, waits(2)}, overtaken, true},
+		{"who waits leaves it a node", []func(*snapshot){alone, small, waits(2)}, outrun, false},
+		{"who waits leaves a node for two that start", []func(*snapshot){small, waits(2)}, outrun, true},
+		{"who waits leaves quota for one of two that start", []func(*snapshot){small, single, waits(1), quota(2), besideIt}, outrun, true},
+		{"who waits leaves quota for both that start", []func(*snapshot){small, single, waits(1), quota(3), besideIt}, outrun, false},
 		{"fit together", []func(*snapshot){small}, contention, false},
 		{"do not fit together", nil, contention, true},
 		{"fit together in every order", []func(*snapshot){small}, reordered, false},

@@ -138,9 +138,10 @@ func (s *snapshot) before(i instance) (all []instance) {
 	jobs := s.next.instances()
 	for address := i.afterAddress(); address != ""; {
 		b := jobs[slices.IndexFunc(jobs, func(j instance) bool { return j.address == address })]
-		if s.starts(b) {
-			all = append(all, b)
+		if !s.starts(b) {
+			break // what comes before it has no part in the plan's order
 		}
+		all = append(all, b)
 		address = b.afterAddress()
 	}
 	slices.Reverse(all)
@@ -222,7 +223,7 @@ func (s *snapshot) able(i instance, d diagnostic) []gang {
 }
 
 // comesLater: a plan fails for gangs that wait only where the job has no room beside them however all are placed, and warns
-// where they can be placed so.
+// where they, and the others that start, can be placed so.
 func comesLater(s *snapshot, d diagnostic) bool {
 	i, found := s.next.about(d)
 	waiting := s.able(i, d)
@@ -236,7 +237,7 @@ func comesLater(s *snapshot, d diagnostic) bool {
 		return true
 	}
 	if strings.Contains(d.Detail, "may have to wait") {
-		return !s.always(s.leftFor(i), append(waiting, s.inTurn(i, false)...)...)
+		return !s.next.within(pods, s.charges(s.starting()...)...) || !s.always(s.leftFor(i), append(waiting, s.inTurn(i, false)...)...) || !s.together(waiting...)
 	}
 	return !s.ever(s.leftFor(i), append(s.inTurn(i, false), waiting...)...)
 }
@@ -259,10 +260,10 @@ func contend(s *snapshot, d diagnostic) bool {
 	return !s.next.within(s.holding(s.left), s.charges(s.starting()...)...) || !s.together()
 }
 
-// together reports whether it is proved that all jobs that start have room beside each other, with what starts once they
-// run, however they are placed and in which order they come.
-func (s *snapshot) together() bool {
-	var gangs []gang
+// together reports whether it is proved that all jobs that start have room beside each other and other gangs, with what starts
+// once they run, however they are placed and in which order they come.
+func (s *snapshot) together(beside ...gang) bool {
+	gangs := slices.Clone(beside)
 	first := map[string]int{}
 	follows := map[int]int{}
 	for _, i := range s.starting() {

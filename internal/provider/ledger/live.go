@@ -260,18 +260,11 @@ func (p *picture) drop(pool string, forGood bool) {
 func (p *picture) replace(pool string, planned []placement.Node) {
 	p.moved()
 	delete(p.daemons, pool)
-	p.offer(pool, planned, p.views())
-	for _, view := range []*snapshot.View{p.View, p.now} {
-		for _, name := range view.Nodes() {
-			if n, ok := view.Node(name); ok && n.Pool == pool {
-				p.touched = append(p.touched, name)
-			}
-		}
-	}
+	p.touched = append(p.touched, p.offer(pool, planned, p.views())...)
 }
 
-// offer is replace in some views.
-func (p *picture) offer(pool string, planned []placement.Node, views []*snapshot.View) {
+// offer is replace in some views, and returns the names of the nodes that it brings in or takes out.
+func (p *picture) offer(pool string, planned []placement.Node, views []*snapshot.View) (touched []string) {
 	named := map[string]bool{}
 	for _, n := range planned {
 		named[n.Name] = true
@@ -297,16 +290,19 @@ func (p *picture) offer(pool string, planned []placement.Node, views []*snapshot
 		} else {
 			toCome = append(toCome, n)
 		}
+		touched = append(touched, n.Name)
 		for _, view := range views {
 			view.SetNode(n)
 		}
 	}
 	p.runDaemons(toCome, views)
 	for _, n := range append(gone, rest...) {
+		touched = append(touched, n.Name)
 		for _, view := range views {
 			view.RemoveNode(n.Name)
 		}
 	}
+	return touched
 }
 
 // runDaemons has the cluster's DaemonSets run on nodes to come of one pool, which are alike.

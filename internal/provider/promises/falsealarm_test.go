@@ -256,6 +256,7 @@ func TestFalseAlarms(t *testing.T) {
 		{"room for it alone", []func(*snapshot){small, third(1), planned("a", "p[0]", "worker-0 GPU 0"), planned("b", "p[0]", "worker-0 GPU 0"), planned("c", "p[0]", "worker-0 GPU 0")}, many, true},
 		{"both have places", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, displacing, false},
 		{"the place of one is open", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1")}, displacing, true},
+		{"the place of one is open, and which node the other has", []func(*snapshot){small, existing, one, planned("a", "p[0]", "worker-0 GPU 0,1")}, displacing, true},
 		{"launchers take nothing", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), planned("b", "p[1]", "worker-0 GPU 0,1")}, launching, false},
 		{"a launcher takes all CPU", []func(*snapshot){small, planned("a", "p[0]", "worker-0 GPU 0,1"), func(s *snapshot) { s.next.jobs[0].cpu, s.next.jobs[1].lateCPU = 8, 16 }}, launching, true},
 		{"a launcher has room beside both", []func(*snapshot){small, together, cores(5)}, launching, false},

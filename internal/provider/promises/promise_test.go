@@ -55,9 +55,9 @@ func (s spot) indexes() (all []string) {
 	return all
 }
 
-// uses reports whether a member is planned on a node.
-func (p promise) uses(node string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(p)), func(s spot) bool { return s.node == node })
+// mayUse reports whether a member is planned on a node, or on one of its pool of which it is open which node that is.
+func (p promise) mayUse(r room) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(p)), func(s spot) bool { return s.node == r.name || strings.HasPrefix(s.node, r.pool.name+"[") })
 }
 
 // promiseOf reads the planned placement of a job that is started; made is false when it is

@@ -438,7 +438,7 @@ func displaced(s *snapshot, d diagnostic) bool {
 // reaches reports whether a job may use one of the nodes on which another is planned.
 func (s *snapshot) reaches(on func(room) bool, planned promise) bool {
 	return slices.ContainsFunc(s.grounds(s.left), func(rooms []room) bool {
-		return slices.ContainsFunc(rooms, func(r room) bool { return on(r) && planned.uses(r.name) })
+		return slices.ContainsFunc(rooms, func(r room) bool { return on(r) && planned.mayUse(r) })
 	})
 }
 
@@ -454,7 +454,7 @@ func launchesInto(s *snapshot, d diagnostic) bool {
 			return slices.ContainsFunc(named, func(other instance) bool {
 				planned, made := s.promise(other)
 				there := launcher
-				there.on = func(r room) bool { return launcher.on(r) && planned.uses(r.name) }
+				there.on = func(r room) bool { return launcher.on(r) && planned.mayUse(r) }
 				return by.id != other.id && (!made || s.ever(s.left, there) && !s.always(s.own(other), there, s.held(other)) ||
 					s.ever(s.left, s.held(by), there) && !s.always(s.own(other), s.held(by), there, s.held(other)))
 			})

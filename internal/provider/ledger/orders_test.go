@@ -111,6 +111,24 @@ func names(jobs []ledger.Job) (ids []string) {
 	return ids
 }
 
+// inEveryOrder makes visits in every order: passes means that some order has no error, fails are the errors of one that has.
+func inEveryOrder(c cluster, list []visit) (passes bool, fails []string) {
+	orders(list, func(order []visit) {
+		var errors []string
+		for _, f := range look(c, order) {
+			if f.Error {
+				errors = append(errors, describe([]ledger.Finding{f})...)
+			}
+		}
+		if len(errors) == 0 {
+			passes = true
+		} else {
+			fails = errors
+		}
+	})
+	return passes, fails
+}
+
 // Whether a plan passes does not depend either on when Terraform visits what runs already, whether
 // that stays or leaves.
 func TestGeneratedVisitsInEveryOrder(t *testing.T) {
@@ -145,21 +163,8 @@ func TestGeneratedVisitsInEveryOrder(t *testing.T) {
 			j.Gang.Priority = int32(r.IntN(2))
 			list, told = append(list, plan(j)), append(told, fmt.Sprintf("%s: %d on %v, minimum %d, %q", j.Gang.ID, len(j.Gang.Roles[0].Members), j.Pools, j.Gang.Minimum, j.Gang.Leaf))
 		}
-		var passes, fails []string
-		orders(list, func(order []visit) {
-			var errors []string
-			for _, f := range look(c, order) {
-				if f.Error {
-					errors = append(errors, describe([]ledger.Finding{f})...)
-				}
-			}
-			if len(errors) == 0 {
-				passes = told
-			} else {
-				fails = errors
-			}
-		})
-		assert.False(t, passes != nil && fails != nil, "seed %d: %q: %q", seed, told, fails)
+		passes, fails := inEveryOrder(c, list)
+		assert.False(t, passes && fails != nil, "seed %d: %q: %q", seed, told, fails)
 	}
 }
 
@@ -210,27 +215,14 @@ func TestGeneratedPoolsInEveryOrder(t *testing.T) {
 				return plan(j)(l)
 			})
 		}
-		var passes, fails []string
-		orders(list, func(order []visit) {
-			var errors []string
-			for _, f := range look(c, order) {
-				if f.Error {
-					errors = append(errors, describe([]ledger.Finding{f})...)
-				}
-			}
-			if len(errors) == 0 {
-				passes = told
-			} else {
-				fails = errors
-			}
-		})
-		if passes != nil {
+		passes, fails := inEveryOrder(c, list)
+		if passes {
 			passed++
 		}
 		if fails != nil {
 			failed++
 		}
-		assert.False(t, passes != nil && fails != nil, "seed %d: %q: %q", seed, told, fails)
+		assert.False(t, passes && fails != nil, "seed %d: %q: %q", seed, told, fails)
 	}
 	assert.Greater(t, passed, 0)
 	assert.Greater(t, failed, 0)

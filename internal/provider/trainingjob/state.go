@@ -26,11 +26,10 @@ func (m *model) drift(ctx context.Context, obj *unstructured.Unstructured) (diag
 	}
 	known, _, diags := m.spec(ctx)
 	live.Labels, live.Annotations = shared(live.Labels, known.Labels), shared(live.Annotations, known.Annotations)
-	before, said := m.Roles, known
-	for range 2 { // again, because a gang without a minimum needs all members, and they may be more or fewer now
-		m.take(live, differing(said, live))
-		said, _, _ = m.spec(ctx)
-	}
+	before := m.Roles
+	m.take(live, differing(known, live))
+	taken, _, _ := m.spec(ctx) // a gang without a minimum needs all members, and they may be more or fewer now
+	m.take(live, differing(taken, live))
 	if !m.Roles.Equal(before) {
 		m.keepRoles(ctx, before, known, live)
 	}

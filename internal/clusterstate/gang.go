@@ -62,6 +62,7 @@ func (s *State) Status(key string) (inventory.GangStatus, inventory.MemberCounts
 func (s *State) Within(key string, uid types.UID, status inventory.GangStatus, found inventory.MemberCounts) inventory.GangStatus {
 	if pod, ok := s.gangs[key][uid]; ok {
 		status.Known, status.Late = true, found.IsLate(&pod.member) && pod.decided == nil
+		status.Refused = pod.refused != ""
 	}
 	return status
 }

@@ -30,6 +30,8 @@ type Pod struct {
 	managed bool
 	// lost means that the pod is about to be failed ([State.Lose]).
 	lost bool
+	// refused says why a plugin of the scheduler refuses the pod whatever the node ([State.Refuse]), "" while none does.
+	refused string
 	// overdue means that the pod is being deleted, and not waited for any more ([State.Overdue]).
 	overdue bool
 	// undeletable means that the API server refuses to delete the pod ([State.SetUndeletable]), refusals
@@ -86,7 +88,7 @@ func (s *State) SetPod(p *corev1.Pod) Change {
 	p, altered := pod.keepRecord(p)
 	expected := !pod.unverified && pod.assumed != nil && pod.assumed.Spec.NodeName == p.Spec.NodeName
 	if p.Spec.NodeName != "" || inventory.Gone(p) { // one that is deleted before it was bound never is
-		pod.assumed, pod.decided, pod.unverified, pod.managed = nil, nil, false, false
+		pod.assumed, pod.decided, pod.unverified, pod.managed, pod.refused = nil, nil, false, false, ""
 	}
 	pod.observed = p
 	pod.overdue = pod.overdue && p.DeletionTimestamp != nil
@@ -214,6 +216,27 @@ func (s *Pod) Undeletable() int {
 
 // Refusals is how often the API server has refused to delete the pod.
 func (s *Pod) Refusals() int { return s.refusals }
+
+// Refuse notes why a plugin of the scheduler refuses a pod whatever the node, and reports whether none did before. Its gang
+// counts without it ([inventory.MarkGated]) until [State.Allow], or until the pod is bound all the same.
+func (s *State) Refuse(uid types.UID, why string) (fresh bool) {
+	pod, ok := s.pods[uid]
+	if !ok || pod.Bound() || pod.refused == why {
+		return false
+	}
+	fresh = pod.refused == ""
+	pod.refused = why
+	s.update(pod)
+	return fresh
+}
+
+// Allow takes back what Refuse noted.
+func (s *State) Allow(uid types.UID) {
+	if pod, ok := s.pods[uid]; ok && pod.refused != "" {
+		pod.refused = ""
+		s.update(pod)
+	}
+}
 
 // RemovePod takes out a pod that was deleted.
 func (s *State) RemovePod(uid types.UID) Change {
@@ -345,7 +368,7 @@ func (s *State) update(pod *Pod) (lifted bool) {
 		pod.key, pod.id = key, inventory.GangID(p)
 		s.touch(key)
 		pod.member = inventory.MemberOf(p)
-		pod.member.Lost = pod.lost
+		pod.member.Lost, pod.member.Refused = pod.lost, pod.refused
 		if s.gangs[key] == nil {
 			s.gangs[key] = map[types.UID]*Pod{}
 		}

@@ -78,10 +78,10 @@ func gang(members []Member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	g := placement.Gang{ID: GangID(pods[0]), Minimum: c.Minimum, Preemptible: true}
 	for _, i := range order {
 		p, role := pods[i], members[i].Role
-		if members[i].left() || members[i].gated != "" {
+		role.Late, role.Labels = c.IsLate(&members[i]), labelsOf(p, keys)
+		if members[i].left() || members[i].gated != "" && !(role.Late && members[i].Refused != "") { // a late one comes back as any pod
 			continue
 		}
-		role.Late, role.Labels = c.IsLate(&members[i]), labelsOf(p, keys)
 		if len(g.Roles) == 0 {
 			g.Priority = priorityOf(p)
 		}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/gpu"
@@ -29,6 +30,10 @@ type GangState struct {
 	MissingCause string
 	// Barred is the part of MissingText that is about the quota tree, or a fence.
 	Barred string
+	// Refused are the pods that a plugin refuses whatever the node; NeedsRefused means that it is for one of them that the gang
+	// cannot start.
+	Refused      map[types.UID]bool
+	NeedsRefused bool
 	// Running counts the members that run; those that start late are none.
 	Running int
 	// PodGroup is the gang's PodGroup object, nil when it has none.
@@ -48,6 +53,8 @@ func StateOf(members []Member, podGroup *unstructured.Unstructured, tree *quota.
 	var found MemberCounts
 	state.Gang, found, state.Problems = gang(members, podGroup, tree, gpus)
 	state.Missing, state.Running = found.missing(), found.Running
+	state.NeedsRefused = found.needsGated() && len(found.refused) > 0
+	state.Refused = found.refused
 	state.Barred = heldBack(bar, members, found, tree)
 	state.MissingText, state.MissingCause = found.missingText(placement.NameOf(state.Gang.ID))
 	if state.Barred != "" {
@@ -119,6 +126,8 @@ type GangStatus struct {
 	Partial bool
 	// Late means that the pod is no member of its gang, and starts once that runs.
 	Late bool
+	// Refused means that a plugin refuses the pod whatever the node.
+	Refused bool
 }
 
 // StatusOf says how far the gang of a key is that the members make, with what was counted of

@@ -18,6 +18,8 @@ type Member struct {
 	Role placement.Role
 	// Lost means that the pod is about to be failed.
 	Lost bool
+	// Refused says why a plugin of the scheduler refuses the pod whatever the node, "" while none does.
+	Refused string
 	// gated says why a pod that is not bound is not ours to place yet, "" when it is ([MarkGated]).
 	gated    string
 	problems []Problem
@@ -33,9 +35,9 @@ func MemberOf(p *corev1.Pod) Member {
 }
 
 // MarkGated marks those of a gang's pods that its scheduler cannot place as the cluster is: pods
-// with scheduling gates, and, in a gang of ours, those of another scheduler. A gang that needs
-// one of them waits as if it was not there; it would hold room, or evict others for it, that it
-// cannot take.
+// with scheduling gates, in a gang of ours those of another scheduler, and those that a plugin
+// refuses whatever the node. A gang that needs one of them waits as if it was not there; it would
+// hold room, or evict others for it, that it cannot take. One that does not need them starts without them.
 func MarkGated(members []Member) {
 	ours := slices.ContainsFunc(members, func(m Member) bool { return m.Pod.Spec.SchedulerName == contract.SchedulerName })
 	for i := range members {
@@ -45,6 +47,8 @@ func MarkGated(members []Member) {
 			m.gated = fmt.Sprintf("pod %s has the scheduling gate %s", m.Pod.Name, m.Pod.Spec.SchedulingGates[0].Name)
 		case ours && m.Pod.Spec.SchedulerName != contract.SchedulerName:
 			m.gated = fmt.Sprintf("pod %s names the scheduler %s", m.Pod.Name, m.Pod.Spec.SchedulerName)
+		case m.Refused != "":
+			m.gated = fmt.Sprintf("pod %s: %s", m.Pod.Name, m.Refused)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 )
@@ -28,6 +29,8 @@ type MemberCounts struct {
 	// gatedText says why the first of them cannot ([MarkGated]).
 	gated     int
 	gatedText string
+	// refused are those of them that a plugin refuses whatever the node.
+	refused map[types.UID]bool
 	// Minimum is how many of the members must run, 0 for all of them.
 	Minimum int
 	// expected is how many more members the gang says it has in all, 0 once some run that ask for GPUs, where any does.
@@ -53,7 +56,7 @@ func (c MemberCounts) missingText(key string) (text, cause string) {
 		text = fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
 	case missing > 0 && c.nameless != "":
 		text = c.nameless
-	case missing > 0 && missing <= c.gated:
+	case c.needsGated():
 		text = fmt.Sprintf("gang %s cannot start: %s", key, c.gatedText)
 	case missing == 1:
 		return fmt.Sprintf("1 more pod of gang %s must appear%s before it can start", key, c.ofRoles()), incomplete
@@ -61,6 +64,12 @@ func (c MemberCounts) missingText(key string) (text, cause string) {
 		return fmt.Sprintf("%d more pods of gang %s must appear%s before it can start", missing, key, c.ofRoles()), incomplete
 	}
 	return text, text
+}
+
+// needsGated reports whether the gang could start if those were none that cannot be placed yet.
+func (c MemberCounts) needsGated() bool {
+	missing := c.missing()
+	return missing > 0 && missing <= c.gated
 }
 
 // Runs reports whether as many members run as the gang needs.
@@ -149,6 +158,12 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 		case m.gated != "":
 			if c.gated++; c.gatedText == "" || m.gated < c.gatedText {
 				c.gatedText = m.gated
+			}
+			if m.Refused != "" {
+				if c.refused == nil {
+					c.refused = map[types.UID]bool{}
+				}
+				c.refused[m.Pod.UID] = true
 			}
 		default:
 			c.Present++

@@ -204,6 +204,20 @@ func (c *Cache) Refusals(uid types.UID) int {
 	return 0
 }
 
+// Refuse notes why a plugin refuses a pod whatever the node, as [clusterstate.State.Refuse] does.
+func (c *Cache) Refuse(uid types.UID, why string) (fresh bool) {
+	c.lock()
+	defer c.unlock()
+	return c.state.Refuse(uid, why)
+}
+
+// Allow takes back what Refuse noted.
+func (c *Cache) Allow(uid types.UID) {
+	c.lock()
+	defer c.unlock()
+	c.state.Allow(uid)
+}
+
 // RemovePod takes out a pod that was deleted.
 func (c *Cache) RemovePod(uid types.UID) clusterstate.Change {
 	c.lock()

@@ -21,8 +21,8 @@ const moreToCome = 3 * time.Second
 type answer struct {
 	// text says why it waits.
 	text string
-	// late are those of its pods to which that does not apply.
-	late map[types.UID]bool
+	// late and refused are those of its pods to which that does not apply: late ones, and those that another plugin refuses.
+	late, refused map[types.UID]bool
 }
 
 // lateIn returns the pods of a gang that are no members and start once it runs.
@@ -49,7 +49,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return nil
 	}
 	if known, waits := p.answers.Load(key); waits {
-		if a, _ := known.(*answer); !a.late[pod.UID] { // nothing else is stored
+		if a, _ := known.(*answer); !a.late[pod.UID] && !a.refused[pod.UID] { // nothing else is stored
 			return unschedulable("%s", a.text)
 		}
 	}
@@ -63,6 +63,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 	switch {
 	case !status.Known:
 		return unschedulable("the scheduler has not taken the pod into its view yet") // the worker activates it when the view has it
+	case status.Refused && !status.Late:
+		return nil // by another plugin, whose events bring it here
 	case status.MissingText != "":
 		return unschedulable("%s", status.MissingText)
 	case status.Late && (!status.Runs || len(g.assumed) > 0):
@@ -71,7 +73,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return nil
 	case len(pod.Spec.SchedulingGates) > 0:
 		return unschedulable("it has the scheduling gate %s", pod.Spec.SchedulingGates[0].Name) // it is not to be the first of its gang
-	case g.keepsOut(pod.UID):
+	case g.waits():
 		return unschedulable("%s", g.why.text)
 	case status.Partial && p.loses(g):
 		return unschedulable("members of gang %s are leaving one after the other, and those that replace them are placed together", key)

@@ -146,7 +146,7 @@ func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (clust
 			return d, nil, fwk.AsStatus(err)
 		case why != nil:
 			p.block(ctx, key, why.pod, why.reason)
-			p.activate(ctx, key)
+			p.activatePod(ctx, why.pod) // its own cycle brings it where that plugin's events find it
 			return d, nil, unschedulable("pod %s: %s", why.pod.Name, why.reason)
 		}
 		dryRun, order = &d.Result, positions
@@ -401,24 +401,32 @@ func (p *Plugin) free(s *assumedPod) {
 	p.cache.Forget(s.pod.UID)
 }
 
-// block notes that another plugin refuses a pod whatever the node. The pod is the first of its
-// gang from then on, because that plugin's events bring only this pod back.
+// block notes that another plugin refuses a pod whatever the node. The gang goes on without it if it can; the pod enters the
+// queue by itself, when that plugin's events bring it back.
 func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason string) {
+	if !p.cache.Refuse(pod.UID, cmp.Or(reason, "another plugin refuses it")) {
+		return
+	}
 	p.mu.Lock()
 	g := p.gang(key, pod)
-	if !g.refuse(pod.UID, wait{cause: reason, text: fmt.Sprintf("pod %s: %s", pod.Name, reason)}) {
-		p.mu.Unlock()
-		return // the plugin's own verdict brought the cycle here
+	p.answers.Delete(key) // it does not speak for this pod
+	if g.firstPod == pod.UID {
+		g.loseFirst()
 	}
 	p.activationMissed(g)
-	underWay := g.attempt
+	s := g.assumed[pod.UID]
+	bound := s != nil && s.attempt.phase == phaseBinding
 	p.mu.Unlock()
 	if p.withdraw(key, true) {
 		p.work.preempt(key)
 	}
-	if underWay != nil {
-		p.abort(ctx, underWay)
+	switch {
+	case bound:
+		p.unassume(ctx, key, s)
+	case s != nil:
+		p.abort(ctx, s.attempt)
 	}
+	p.work.add(clusterstate.Change{Gang: key})
 }
 
 // uids lists the attempt's members.

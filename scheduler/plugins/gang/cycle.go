@@ -58,6 +58,11 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev
 			return nil, unschedulable("%s", lateText(key))
 		}
 		return nil, fwk.NewStatus(fwk.Skip)
+	} else if within.Refused { // those who refused it have been asked before this plugin, and let it by
+		state.Write(stateKey, &cycle{})
+		p.cache.Allow(pod.UID)
+		p.work.add(clusterstate.Change{Gang: key})
+		return nil, unschedulable("gang %s is being planned with it", key)
 	}
 	s, status := p.assumedPod(ctx, key, pod)
 	state.Write(stateKey, &cycle{assumed: s})
@@ -101,7 +106,7 @@ func (p *Plugin) assumedPod(ctx context.Context, key string, pod *corev1.Pod) (*
 	s, underWay := g.assumed[pod.UID], g.attempt
 	fails := underWay != nil && underWay.failed()
 	early := s != nil && !s.attempt.isNext(s)
-	waits, why := g.keepsOut(pod.UID), g.why.text
+	waits, why := g.waits(), g.why.text
 	p.mu.Unlock()
 	switch {
 	case fails:
@@ -136,6 +141,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *core
 	}
 	if _, err := state.Read(stateKey); err != nil {
 		p.block(ctx, key, pod, nodes.Get("").Message())
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable) // the reason is the other plugin's
 	} else if s := assumedIn(state); s != nil {
 		p.reject(ctx, key, s, nodes.Get(s.node))
 	}
@@ -171,8 +177,13 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, _ *corev1.Po
 // activateNext activates the member that is reserved next, nil for none.
 func (p *Plugin) activateNext(ctx context.Context, next *assumedPod) {
 	if next != nil {
-		p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{next.pod.Namespace + "/" + next.pod.Name: next.pod})
+		p.activatePod(ctx, next.pod)
 	}
+}
+
+// activatePod moves a pod to the queue, where PreEnqueue decides about it.
+func (p *Plugin) activatePod(ctx context.Context, pod *corev1.Pod) {
+	p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{pod.Namespace + "/" + pod.Name: pod})
 }
 
 // Unreserve rolls back the whole gang, for a pause when another plugin has failed, unless it is being bound already: then the member

@@ -823,36 +823,51 @@ func TestPodAppearsWhenItsGangIsDone(t *testing.T) {
 	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
 }
 
-// A pod that another plugin refuses whatever the node comes back first when that
-// plugin's events say so.
-func TestBlockedByAnotherPlugin(t *testing.T) {
+// refusedAnyhow is a cycle in which another plugin refuses a pod whatever the node.
+func (b *bench) refusedAnyhow(pod *corev1.Pod) {
+	b.Helper()
+	nodes := framework.NewDefaultNodeToStatus()
+	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "volume claim not found"))
+	_, status := b.plugin.PostFilter(b.Context(), framework.NewCycleState(), pod, nodes)
+	assert.Empty(b, status.Message(), "the reason is the other plugin's")
+}
+
+// allowed is a cycle in which the other plugins let a pod by that one of them has refused: its gang is planned with it.
+func (b *bench) allowed(pod *corev1.Pod) {
+	b.Helper()
+	require.True(b, b.plugin.PreEnqueue(b.Context(), pod).IsSuccess(), "that plugin's events bring it back")
+	b.handle.takeActivated()
+	_, status := b.cycle(pod)
+	require.Contains(b, status.Message(), "is being planned with it")
+	b.work()
+}
+
+// A gang that needs a pod which another plugin refuses whatever the node waits for it.
+func TestGangThatNeedsARefusedPod(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 1)
 	b.submit(pods)
 	_, status := b.cycle(pods[1])
 	require.True(t, status.IsWait())
-	nodes := framework.NewDefaultNodeToStatus()
-	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "volume claim not found"))
-	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
+	b.refusedAnyhow(pods[0])
 	assert.True(t, b.handle.waiting["job-1"].rejected)
 	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "volume claim not found")
-	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
-	_, status = b.cycle(pods[0])
+	b.work()
+	assert.Equal(t, "gang ns/job cannot start: pod job-0: volume claim not found", b.says(pods[1]))
+	b.allowed(pods[0])
+	assert.Len(t, b.handle.takeActivated(), 1)
+	_, status = b.cycle(pods[1])
 	assert.True(t, status.IsWait())
 }
 
-// A gang whose first pod another plugin refuses whatever the node, and is deleted then, is led by
-// another of its pods.
-func TestBlockedFirstPodIsReplaced(t *testing.T) {
+// A pod that another plugin refuses whatever the node, and that is deleted then, is not waited for.
+func TestRefusedPodIsReplaced(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 1)
 	b.submit(pods)
-	nodes := framework.NewDefaultNodeToStatus()
-	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "volume claim not found"))
-	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
+	b.refusedAnyhow(pods[0])
 	b.work()
-	assert.Contains(t, b.plugin.PreEnqueue(t.Context(), pods[1]).Message(), "volume claim not found")
+	assert.Contains(t, b.says(pods[1]), "volume claim not found")
 	b.plugin.work.add(b.cache.RemovePod(pods[0].UID))
 	b.work()
 	again := pods[0].DeepCopy()
@@ -866,18 +881,78 @@ func TestBlockedFirstPodIsReplaced(t *testing.T) {
 	}
 }
 
-// An attempt that a plugin's refusal has ended does not hide which pod is the first of the gang from then on.
-func TestBlockedFirstPodStays(t *testing.T) {
+// An attempt that a plugin's refusal has ended does not keep that pod out of the queue.
+func TestRefusedPodMayComeBackAtOnce(t *testing.T) {
 	b := newBench(t, "a")
 	pods := b.gangPods("job", 2, 1)
 	b.submit(pods)
 	_, status := b.cycle(pods[1])
 	require.True(t, status.IsWait())
-	nodes := framework.NewDefaultNodeToStatus()
-	nodes.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "volume claim not found"))
-	b.plugin.PostFilter(t.Context(), framework.NewCycleState(), pods[0], nodes)
+	b.refusedAnyhow(pods[0])
 	b.plugin.reconcile(t.Context(), "ns/job") // its members are charged still
 	b.plugin.Unreserve(t.Context(), b.states["job-1"], pods[1], "a")
+	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
+}
+
+// A gang goes on without a pod that another plugin refuses whatever the node, when it has as many others as it needs, whenever
+// these come; the refused one joins it once that plugin lets it.
+func TestGangWithoutARefusedPod(t *testing.T) {
+	b := newBench(t, "a")
+	pods := b.gangPods("job", 3, 1)
+	elastic(pods, 0)
+	run := func(pod *corev1.Pod) {
+		t.Helper()
+		require.Contains(t, b.handle.takeActivated(), pod.Name)
+		require.True(t, b.plugin.PreEnqueue(t.Context(), pod).IsSuccess(), b.says(pod))
+		node, status := b.cycle(pod)
+		require.True(t, status.IsSuccess(), status.Message())
+		record, err := assumedIn(b.states[pod.UID]).record.Annotations()
+		require.NoError(t, err)
+		b.bind(pod, node)
+		bound := pod.DeepCopy()
+		bound.Spec.NodeName, bound.Annotations = node, record
+		b.plugin.work.add(b.cache.SetPod(bound))
+		b.work()
+	}
+	b.submit(pods[:1])
+	run(pods[0])
+	b.submit(pods[1:2])
+	require.True(t, b.plugin.PreEnqueue(t.Context(), pods[1]).IsSuccess())
+	b.refusedAnyhow(pods[1])
+	b.work()
+	b.submit(pods[2:])
+	run(pods[2])
+
+	b.plugin.work.add(b.cache.RemovePod(pods[0].UID))
+	b.work()
+	again := pods[0].DeepCopy()
+	again.UID = "again"
+	b.submit([]*corev1.Pod{again})
+	run(again)
+
+	b.allowed(pods[1])
+	run(pods[1])
+	assert.NotContains(t, b.plugin.gangs, "ns/job")
+}
+
+// A gang that waits for room waits without a pod that another plugin refuses, which may come back all the same.
+func TestRefusedPodOfAGangThatWaits(t *testing.T) {
+	b := newBench(t, "a")
+	low := b.spread("low", "a")
+	pods := b.gangPods("job", 3, 4)
+	elastic(pods, 0)
+	b.submit(pods)
+	_, status := b.cycle(pods[0])
+	require.Contains(t, status.Message(), "0 of 1")
+	b.refusedAnyhow(pods[0])
+	b.work()
+	assert.Contains(t, b.says(pods[1]), "0 of 1")
+	b.handle.takeActivated()
+	b.end(low[0])
+	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
+	_, status = b.cycle(pods[1])
+	assert.True(t, status.IsWait())
+	assert.Len(t, b.plugin.gangs["ns/job"].assumed, 2)
 	assert.True(t, b.plugin.PreEnqueue(t.Context(), pods[0]).IsSuccess())
 }
 

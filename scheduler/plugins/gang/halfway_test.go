@@ -84,7 +84,6 @@ func TestPlaceIsTakenWhenTheWholeVictimGoes(t *testing.T) {
 func (b *bench) blocks(pod *corev1.Pod) {
 	b.Helper()
 	key, _ := b.cache.PlanKey(pod)
-	b.plugin.gangs[key].reopen()
 	b.plugin.block(b.Context(), key, pod, `persistentvolumeclaim "data" not found`)
 	b.work()
 }

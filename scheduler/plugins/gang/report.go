@@ -67,11 +67,16 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 	}
 }
 
-// pending reports whether members of a gang are not bound.
+// pending reports whether members of a gang are to be placed, or bound.
 func (p *Plugin) pending(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.gangs[key] != nil
+	g, ok := p.gangs[key]
+	if !ok {
+		return false
+	}
+	state, _ := p.cache.Gang(key)
+	return len(g.assumed) > 0 || state.MissingText != "" || state.FirstUnbound() != nil
 }
 
 // beginRecording is why a gang waits, with an empty text while it need not say so. From here on
@@ -84,7 +89,7 @@ func (p *Plugin) beginRecording(key string, state inventory.GangState) wait {
 		return wait{}
 	}
 	why := g.why
-	if state.MissingText != "" && g.overdue() {
+	if state.MissingText != "" && (g.overdue() || state.NeedsRefused) {
 		why = wait{cause: state.MissingCause, text: state.MissingText}
 	}
 	if state.Barred != "" {

@@ -20,9 +20,6 @@ const (
 	entryEntered entry = "Entered"
 	// entryWaiting: none enters. The gang does not fit, and the worker tries it again.
 	entryWaiting entry = "Waiting"
-	// entryBlocked: only the first pod enters. Another plugin refuses it whatever the node, and that
-	// plugin's events bring it back.
-	entryBlocked entry = "Blocked"
 )
 
 // event is what happens to a gang or to an attempt.
@@ -31,9 +28,8 @@ type event string
 const (
 	enters   event = "a pod enters the queue"
 	rejected event = "the gang does not fit"
-	refused  event = "another plugin refuses the first pod"
 	fits     event = "the worker finds a place"
-	leaves   event = "the first pod is bound or gone"
+	leaves   event = "the first pod is bound, gone or refused"
 	placed   event = "members get places"
 
 	passes   event = "every member has passed its cycle"
@@ -44,10 +40,9 @@ const (
 
 // entries are the transitions of a gang's entry. An event without an arrow changes nothing.
 var entries = transitions[entry]{
-	{entryOpen, enters, entryEntered}, {entryOpen, rejected, entryWaiting}, {entryOpen, refused, entryBlocked},
-	{entryEntered, rejected, entryWaiting}, {entryEntered, refused, entryBlocked}, {entryEntered, leaves, entryOpen}, {entryEntered, placed, entryOpen},
+	{entryOpen, enters, entryEntered}, {entryOpen, rejected, entryWaiting},
+	{entryEntered, rejected, entryWaiting}, {entryEntered, leaves, entryOpen}, {entryEntered, placed, entryOpen},
 	{entryWaiting, fits, entryOpen}, {entryWaiting, placed, entryOpen},
-	{entryBlocked, rejected, entryWaiting}, {entryBlocked, leaves, entryOpen}, {entryBlocked, placed, entryOpen},
 }
 
 // phase is how far an attempt to place members together is.
@@ -112,18 +107,7 @@ func (g *gang) wait(why wait, state *inventory.GangState) {
 		g.answers.Delete(g.key) // these enter
 		return
 	}
-	g.answers.Store(g.key, &answer{text: why.text, late: lateIn(state)})
-}
-
-// refuse notes that another plugin refuses a pod whatever the node. That pod is the first of the gang
-// from then on. A gang that waits for a place goes on waiting for it.
-func (g *gang) refuse(pod types.UID, why wait) (noted bool) {
-	if g.entry == entryWaiting {
-		return false
-	}
-	g.on(refused)
-	g.firstPod, g.why = pod, why
-	return true
+	g.answers.Store(g.key, &answer{text: why.text, late: lateIn(state), refused: state.Refused})
 }
 
 // reopen lets a gang that waits into the queue again.
@@ -136,7 +120,7 @@ func (g *gang) reopen() {
 func (g *gang) loseFirst() {
 	if g.firstPod != "" {
 		g.on(leaves)
-		g.firstPod, g.why = "", wait{}
+		g.firstPod = ""
 	}
 }
 
@@ -146,11 +130,8 @@ func (g *gang) place() {
 	g.firstPod, g.why = "", wait{}
 }
 
-// waits reports whether the gang waits, for room or for another plugin.
-func (g *gang) waits() bool { return g.entry == entryWaiting || g.entry == entryBlocked }
-
-// keepsOut reports whether a pod may not enter the queue because its gang waits.
-func (g *gang) keepsOut(pod types.UID) bool { return g.waits() && g.firstPod != pod }
+// waits reports whether the gang waits for room: no pod enters, but for those that have places.
+func (g *gang) waits() bool { return g.entry == entryWaiting }
 
 // on changes the phase of an attempt, and reports whether the event had an arrow.
 func (r *attempt) on(e event) (moved bool) {

@@ -17,17 +17,15 @@ import (
 
 // slowGang is what the entry of a gang means, kept as separate facts.
 type slowGang struct {
-	waits, refused bool
-	first          types.UID
-	why            string
+	waits bool
+	first types.UID
+	why   string
 }
 
 func (s slowGang) entry() entry {
 	switch {
 	case s.waits:
 		return entryWaiting
-	case s.refused:
-		return entryBlocked
 	case s.first != "":
 		return entryEntered
 	}
@@ -53,7 +51,7 @@ func TestEntry(t *testing.T) {
 			pod, before := types.UID(fmt.Sprint("pod-", random.IntN(3))), g.entry
 			why := wait{text: fmt.Sprint("reason ", step)}
 			var on event
-			switch random.IntN(6) {
+			switch random.IntN(5) {
 			case 0:
 				if on = enters; slow.mayEnter(pod) {
 					g.enter(pod)
@@ -64,23 +62,17 @@ func TestEntry(t *testing.T) {
 				g.wait(why, &inventory.GangState{})
 				slow = slowGang{waits: true, why: why.text}
 			case 2:
-				on = refused
-				assert.Equal(t, !slow.waits, g.refuse(pod, why))
-				if !slow.waits {
-					slow = slowGang{refused: true, first: pod, why: why.text}
-				}
-			case 3:
 				if on = fits; slow.waits {
 					g.reopen()
 					slow = slowGang{}
 				}
-			case 4:
+			case 3:
 				on = leaves
 				g.loseFirst()
 				if slow.first != "" {
 					slow = slowGang{}
 				}
-			case 5:
+			case 4:
 				on = placed
 				g.place()
 				slow = slowGang{}
@@ -96,7 +88,7 @@ func TestEntry(t *testing.T) {
 			}
 			for i := range 3 {
 				other := types.UID(fmt.Sprint("pod-", i))
-				enters := !g.keepsOut(other) && (g.entry != entryEntered || g.firstPod == other)
+				enters := !g.waits() && (g.entry != entryEntered || g.firstPod == other)
 				require.Equal(t, slow.mayEnter(other), enters, "seed %d, step %d: %s", seed, step, on)
 			}
 			if before != g.entry {

@@ -203,7 +203,7 @@ func (p *Plugin) waiting() []string {
 	p.mu.Lock()
 	var keys []string
 	for _, g := range p.gangs {
-		if g.entry == entryWaiting || g.entry != entryBlocked && reserved[g.key] {
+		if g.waits() || reserved[g.key] {
 			keys = append(keys, g.key)
 		}
 	}

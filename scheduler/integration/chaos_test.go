@@ -99,10 +99,12 @@ type chaos struct {
 	records records
 	// broken makes the quota tree invalid, nil while it is valid.
 	broken func(leaf map[string]any)
-	steps  []step
-	dir    string
-	count  int
-	probes int
+	// claimed are the volume claims that have been made.
+	claimed map[string]bool
+	steps   []step
+	dir     string
+	count   int
+	probes  int
 }
 
 // step is something that the run does at a time after its beginning.
@@ -126,7 +128,7 @@ const staleAfter = 500 * time.Millisecond
 func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
-	c := &chaos{world: &world{Rand: random, id: fmt.Sprintf("run%d", seed)}, operator: operator{jobs: map[string]worldGang{}}, dir: t.TempDir()}
+	c := &chaos{world: &world{Rand: random, id: fmt.Sprintf("run%d", seed)}, operator: operator{jobs: map[string]worldGang{}}, claimed: map[string]bool{}, dir: t.TempDir()}
 	namespace, err := api().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chaos-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	c.namespace = namespace.Name
@@ -274,6 +276,9 @@ func (c *chaos) script() {
 		if c.chance(3) {
 			c.steps = append(c.steps, step{c.when(), func(t *testing.T) { c.finish(t, g) }})
 		}
+		if g.claim != "" && !c.chance(3) {
+			c.steps = append(c.steps, step{c.when(), func(t *testing.T) { c.claims(t.Context(), g) }})
+		}
 	}
 	if c.queue != nil {
 		for n := range 4 {
@@ -375,6 +380,7 @@ func (c *chaos) clear(t *testing.T) {
 	errs := []error{
 		api().CoreV1().Pods(c.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}),
 		api().CoreV1().Namespaces().Delete(ctx, c.namespace, metav1.DeleteOptions{}),
+		api().CoreV1().PersistentVolumes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: volumeOf + "=" + c.namespace}),
 		cluster.client.Dynamic.Resource(quotaTrees).Namespace(contract.QuotaTreeNamespace).Delete(ctx, contract.QuotaTreeName, metav1.DeleteOptions{}),
 	}
 	for _, n := range c.nodes {

@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +65,10 @@ func (c *chaos) chaosGang(n int, leaf string) worldGang {
 	g.add(contract.ReplicaWorker, workers, marks, func(pod *corev1.Pod) {
 		pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list.DeepCopy(), Limits: list.DeepCopy()}
 	})
+	if c.chance(3) && beside != server { // which may start with the others, or after them: that depends on how many there are
+		g.claim = g.name
+		mounts(g.pods[workers-1], g.claim)
+	}
 	if beside != "" {
 		g.add(beside, 1, marks)
 	}
@@ -90,6 +96,45 @@ func budgetOf(namespace, name string) *policyv1.PodDisruptionBudget {
 			MinAvailable: &all, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{contract.JobNameLabel: name}},
 		},
 	}
+}
+
+// claims makes the volume claim of a gang, with a volume.
+func (c *chaos) claims(ctx context.Context, g worldGang) {
+	none, modes := "", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	size := corev1.ResourceList{corev1.ResourceStorage: quantity(1)}
+	_, err := api().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: c.namespace + "-" + g.claim, Labels: map[string]string{volumeOf: c.namespace}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes, ClaimRef: &corev1.ObjectReference{Namespace: c.namespace, Name: g.claim},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/" + g.claim}},
+		},
+	}, metav1.CreateOptions{})
+	if err == nil {
+		_, err = api().CoreV1().PersistentVolumeClaims(c.namespace).Create(ctx, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: g.claim},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: size}, StorageClassName: &none, VolumeName: c.namespace + "-" + g.claim,
+			},
+		}, metav1.CreateOptions{})
+	}
+	c.claimed[g.claim] = err == nil
+	c.audit.did("the claim of gang %s is made: %v", g.name, err)
+}
+
+// volumeOf is the label of a run's volumes.
+const volumeOf = "test.gpuplan.dev/run"
+
+// able are those of some pods that mount no claim which has not been made.
+func (c *chaos) able(pods []*corev1.Pod) (able []*corev1.Pod) {
+	for _, pod := range pods {
+		missing := func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && !c.claimed[v.PersistentVolumeClaim.ClaimName]
+		}
+		if !slices.ContainsFunc(pod.Spec.Volumes, missing) {
+			able = append(able, pod)
+		}
+	}
+	return able
 }
 
 // launches reports whether a pod starts once the members of its gang run.

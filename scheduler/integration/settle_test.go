@@ -67,18 +67,19 @@ func (c *chaos) unsettled(t *testing.T) string {
 				held++
 			}
 		}
-		minimum := c.audit.gangs[g.name].minimum
+		minimum, able := c.audit.gangs[g.name].minimum, c.able(pods)
+		members := len(able) - (len(g.pods) - g.late)
 		switch {
 		case len(pods) < len(g.pods):
 			return fmt.Sprintf("gang %s has %d of %d pods", g.name, len(pods), len(g.pods))
 		case held >= minimum && launched < len(g.pods)-g.late:
 			return fmt.Sprintf("gang %s runs, and its launcher does not: %s", g.name, waits(pods))
-		case held == g.late:
+		case held == members, held == 0 && members < minimum:
 			continue
-		case held > 0 && held < minimum && !c.audit.ranWhole(g.name) && (!c.audit.isUnclear(g.name) || fit(snapshot.View, g, pods) > 0):
+		case held > 0 && held < minimum && !c.audit.ranWhole(g.name) && (!c.audit.isUnclear(g.name) || fit(snapshot.View, g, able) > 0):
 			return fmt.Sprintf("gang %s is bound in part: %d of %d", g.name, held, minimum)
 		}
-		if n := fit(snapshot.View, g, pods); n > 0 {
+		if n := fit(snapshot.View, g, able); n > 0 {
 			c.giveTime(t, snapshot.View, pods, byGang)
 			return fmt.Sprintf("gang %s waits with %d of %d bound, and %d more fit: %s", g.name, held, len(g.pods), n, waits(pods))
 		}
@@ -123,7 +124,7 @@ func (c *chaos) giveTime(t *testing.T, view *snapshot.View, pods []*corev1.Pod, 
 	awaited := reserved.FindStringSubmatch(waits(head))
 	jobs := c.operator.list()
 	i := slices.IndexFunc(jobs, func(g worldGang) bool { return g.name == by[1] })
-	if awaited == nil || i < 0 || fit(view, jobs[i], head) > 0 || comesAfter(head, pods) {
+	if awaited == nil || i < 0 || fit(view, jobs[i], c.able(head)) > 0 || comesAfter(head, pods) {
 		return
 	}
 	c.audit.did("%s %s ends, for which gang %s waits", awaited[1], awaited[2], by[1])

@@ -23,6 +23,8 @@ type worldGang struct {
 	late int
 	// budget lets nobody evict its pods, nil for none.
 	budget *policyv1.PodDisruptionBudget
+	// claim is the volume claim that its last worker mounts, "" for none: without it other plugins refuse that pod.
+	claim string
 }
 
 // key is the gang's key in the planner's books.

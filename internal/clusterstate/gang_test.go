@@ -134,3 +134,42 @@ func TestGatedMembers(t *testing.T) {
 		})
 	}
 }
+
+// A member that a plugin refuses whatever the node is as if it was not there, until the plugin lets it by, or it is bound all the same.
+func TestRefusedMembers(t *testing.T) {
+	const missing = "gang ns/job cannot start: pod job-worker-0: no claim"
+	for minimum, missing := range map[string]string{"3": missing, "2": ""} {
+		s := newState(t, "a")
+		pods := podtest.Workers(3, podtest.Label(contract.LightGangLabel, "job"), podtest.Label(contract.LightGangMinLabel, minimum))
+		for _, p := range pods {
+			s.SetPod(p)
+		}
+		for i, why := range []string{"no volume", "no claim", "no claim"} {
+			assert.Equal(t, i == 0, s.Refuse(pods[0].UID, why), "whether nobody did before")
+		}
+		state, _ := s.Gang("ns/job")
+		assert.Equal(t, map[types.UID]bool{pods[0].UID: true}, state.Refused)
+		assert.Equal(t, missing != "", state.NeedsRefused)
+		assert.Equal(t, missing, state.MissingText)
+		require.Len(t, state.Gang.Roles, 1)
+		assert.Equal(t, []string{"worker-1", "worker-2"}, state.Gang.Roles[0].Members)
+		for i, p := range pods {
+			assert.Equal(t, i == 0, statusOf(s, "ns/job", p.UID).Refused)
+		}
+
+		s.SetPod(pods[0].DeepCopy())
+		assert.True(t, statusOf(s, "ns/job", pods[0].UID).Refused, "an update of the pod changes nothing")
+		s.Allow(pods[0].UID)
+		state, _ = s.Gang("ns/job")
+		assert.Empty(t, state.MissingText)
+		assert.Len(t, state.Gang.Roles[0].Members, 3)
+
+		s.Refuse(pods[0].UID, "no claim")
+		bound := pods[0].DeepCopy()
+		podtest.OnNode("a")(bound)
+		s.SetPod(bound)
+		assert.False(t, statusOf(s, "ns/job", pods[0].UID).Refused)
+		assert.False(t, s.Refuse(pods[0].UID, "no claim"))
+		assert.False(t, s.Refuse("another", "no claim"))
+	}
+}

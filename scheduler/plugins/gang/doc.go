@@ -10,7 +10,8 @@
 // other plugins. They wait until every planned member has passed (Permit), and bind
 // together. One that others need something of, a resource claim or volume claim that they share and that has been given
 // nothing yet, goes up to its binding before they pass. When another plugin refuses a planned node, the whole gang is rolled
-// back and planned again, after a second look without that node (PostFilter, Unreserve).
+// back and planned again, after a second look without that node (PostFilter, Unreserve). A pod that another plugin refuses
+// whatever the node is marked in the view: the gang is planned without it until that plugin lets it by.
 //
 // A gang that does not fit leaves the queue. A worker tries it again when something
 // is freed, in the order of the queue, and activates it when it fits; a gang that waits

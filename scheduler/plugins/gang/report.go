@@ -92,9 +92,6 @@ func (p *Plugin) beginRecording(key string, state inventory.GangState) wait {
 	if state.MissingText != "" && (g.overdue() || state.NeedsRefused) {
 		why = wait{cause: state.MissingCause, text: state.MissingText}
 	}
-	if state.Barred != "" {
-		why.cause = state.Barred
-	}
 	if why.text != "" {
 		p.recording = key
 	}

@@ -149,7 +149,6 @@ func TestRefusedMembers(t *testing.T) {
 		}
 		state, _ := s.Gang("ns/job")
 		assert.Equal(t, map[types.UID]bool{pods[0].UID: true}, state.Refused)
-		assert.Equal(t, missing != "", state.NeedsRefused)
 		assert.Equal(t, missing, state.MissingText)
 		require.Len(t, state.Gang.Roles, 1)
 		assert.Equal(t, []string{"worker-1", "worker-2"}, state.Gang.Roles[0].Members)

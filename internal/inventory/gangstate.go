@@ -30,10 +30,8 @@ type GangState struct {
 	MissingCause string
 	// Barred is the part of MissingText that is about the quota tree, or a fence.
 	Barred string
-	// Refused are the pods that a plugin refuses whatever the node; NeedsRefused means that it is for one of them that the gang
-	// cannot start.
-	Refused      map[types.UID]bool
-	NeedsRefused bool
+	// Refused are the pods that a plugin refuses whatever the node.
+	Refused map[types.UID]bool
 	// Running counts the members that run; those that start late are none.
 	Running int
 	// PodGroup is the gang's PodGroup object, nil when it has none.
@@ -53,7 +51,6 @@ func StateOf(members []Member, podGroup *unstructured.Unstructured, tree *quota.
 	var found MemberCounts
 	state.Gang, found, state.Problems = gang(members, podGroup, tree, gpus)
 	state.Missing, state.Running = found.missing(), found.Running
-	state.NeedsRefused = found.needsGated() && len(found.refused) > 0
 	state.Refused = found.refused
 	state.Barred = heldBack(bar, members, found, tree)
 	state.MissingText, state.MissingCause = found.missingText(placement.NameOf(state.Gang.ID))

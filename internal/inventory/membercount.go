@@ -56,7 +56,7 @@ func (c MemberCounts) missingText(key string) (text, cause string) {
 		text = fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
 	case missing > 0 && c.nameless != "":
 		text = c.nameless
-	case c.needsGated():
+	case missing > 0 && missing <= c.gated:
 		text = fmt.Sprintf("gang %s cannot start: %s", key, c.gatedText)
 	case missing == 1:
 		return fmt.Sprintf("1 more pod of gang %s must appear%s before it can start", key, c.ofRoles()), incomplete
@@ -64,12 +64,6 @@ func (c MemberCounts) missingText(key string) (text, cause string) {
 		return fmt.Sprintf("%d more pods of gang %s must appear%s before it can start", missing, key, c.ofRoles()), incomplete
 	}
 	return text, text
-}
-
-// needsGated reports whether the gang could start if those were none that cannot be placed yet.
-func (c MemberCounts) needsGated() bool {
-	missing := c.missing()
-	return missing > 0 && missing <= c.gated
 }
 
 // Runs reports whether as many members run as the gang needs.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -85,5 +86,29 @@ func TestGangWaitsForARefusedMember(t *testing.T) {
 	assert.Zero(t, bound(s.list(t.Context(), "gang")))
 	assert.Contains(t, string(s.plugin("admin", "why", "gang", "-n", s.namespace)), "there is room for the 3 members that it needs: volume claim data does not exist.")
 	s.claim("data")
+	s.awaitBound("gang")
+}
+
+// The first member of an elastic gang names a claim for devices that does not exist, so that it is in no queue: the others run without it.
+func TestElasticGangRunsWithoutAMemberInNoQueue(t *testing.T) {
+	s := newTestCluster(t, machine{count: 1, mode: "topology"})
+	startScheduler(t)
+	s.submit(topologyGang("old", 1, 8))
+	s.awaitBound("old")
+	gang := topologyGang("gang", 3, 1).needing(1)
+	change := gang.change
+	gang.change = func(p *corev1.Pod) {
+		change(p)
+		if p.Name == "gang-worker-0" {
+			claim := "devices"
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "devices", ResourceClaimName: &claim}}
+		}
+	}
+	s.submit(gang)
+	s.saysOf("gang-worker-1", "0 of 1")
+	s.finish("old")
+	s.awaitMembers("gang", 2)
+	_, err := api().ResourceV1().ResourceClaims(s.namespace).Create(t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "devices"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	s.awaitBound("gang")
 }

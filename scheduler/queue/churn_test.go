@@ -301,6 +301,10 @@ type turn struct {
 	out, over    bool
 }
 
+func (t *turn) String() string {
+	return fmt.Sprintf("%s %s, made at %d (%s) and queued at %d", t.object.GetKind(), t.object.GetName(), t.made, t.object.GetCreationTimestamp(), t.queued)
+}
+
 // before reports whether a job is certain to have its turn before another, where both stand in line: a controller has seen each
 // of them arrive, or they are of different seconds.
 func (a *turn) before(b *turn, c *churn) bool {
@@ -349,7 +353,7 @@ func (c *churn) judge() {
 				n++
 			}
 			if !other.out && !other.over && other.queued > 0 && other.queued < t.queued && other.before(t, c) {
-				assert.Fail(c.t, "out of turn", "%s %s leaves the queue before %s %s", t.object.GetKind(), t.object.GetName(), other.object.GetKind(), other.object.GetName())
+				assert.Fail(c.t, "out of turn", "%s leaves the queue at %d before %s; no controller ran in %v, and the tree was invalid in %v", t, e.version, other, c.absences, c.bars)
 			}
 		}
 		assert.LessOrEqual(c.t, n, c.limit, "%s %s leaves the queue", t.object.GetKind(), t.object.GetName())

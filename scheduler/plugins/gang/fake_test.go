@@ -55,11 +55,15 @@ type fakeHandle struct {
 	rejects func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status
 	// refuses is what another plugin says of a pod whatever the node; nil for nothing.
 	refuses func(pod *corev1.Pod) *fwk.Status
+	// others are the plugins that are asked before a pod enters the queue.
+	others []fwk.PreEnqueuePlugin
 	// queue is told of activations, too, nil for none.
 	queue *queue.PriorityQueue
 	// dryRuns counts how often PreFilter was run.
 	dryRuns int
 }
+
+func (h *fakeHandle) PreEnqueuePlugins() []fwk.PreEnqueuePlugin { return h.others }
 
 func (h *fakeHandle) RunPreFilterPlugins(_ context.Context, _ fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
 	h.dryRuns++

@@ -89,7 +89,7 @@ func (p *Plugin) beginRecording(key string, state inventory.GangState) wait {
 		return wait{}
 	}
 	why := g.why
-	if state.MissingText != "" && (g.overdue() || state.NeedsRefused) {
+	if state.MissingText != "" && g.overdue() {
 		why = wait{cause: state.MissingCause, text: state.MissingText}
 	}
 	if why.text != "" {

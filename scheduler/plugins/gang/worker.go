@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
@@ -157,6 +158,7 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	}
 	waits, overdue := g.waits(), g.overdue()
 	p.mu.Unlock()
+	p.refuseUnready(ctx, key, state)
 	switch {
 	case aborted != nil:
 		p.abort(ctx, aborted)
@@ -183,6 +185,32 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		p.enqueue(ctx, key, state)
 	}
 	p.report(key, state)
+}
+
+// refuseUnready blocks the members that other plugins keep out of the queue, for want of a resource claim, say. They would be waited
+// for, as the first pod or in an attempt, and never come.
+func (p *Plugin) refuseUnready(ctx context.Context, key string, state inventory.GangState) {
+	for _, role := range state.Gang.Roles {
+		if role.Late {
+			continue
+		}
+		for _, name := range role.Members {
+			pod := state.Pods[name]
+			if pod.Spec.NodeName != "" {
+				continue
+			}
+			for _, other := range p.handle.PreEnqueuePlugins() {
+				if other.Name() == Name {
+					continue
+				}
+				if status := other.PreEnqueue(ctx, pod); !status.IsSuccess() {
+					p.block(ctx, key, pod, status.Message())
+					p.activatePod(ctx, pod) // so that it is that plugin which keeps it out, and lets it in
+					break
+				}
+			}
+		}
+	}
 }
 
 // withdraw lets others have the place that is held for a gang which does not ask for it any more, or is refused it by other

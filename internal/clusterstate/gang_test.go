@@ -1,6 +1,7 @@
 package clusterstate
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -148,7 +149,7 @@ func TestRefusedMembers(t *testing.T) {
 			assert.Equal(t, i == 0, s.Refuse(pods[0].UID, why), "whether nobody did before")
 		}
 		state, _ := s.Gang("ns/job")
-		assert.Equal(t, map[types.UID]bool{pods[0].UID: true}, state.Refused)
+		assert.Equal(t, map[types.UID]string{pods[0].UID: "no claim"}, state.Refused)
 		assert.Equal(t, missing, state.MissingText)
 		require.Len(t, state.Gang.Roles, 1)
 		assert.Equal(t, []string{"worker-1", "worker-2"}, state.Gang.Roles[0].Members)
@@ -171,4 +172,21 @@ func TestRefusedMembers(t *testing.T) {
 		assert.False(t, s.Refuse(pods[0].UID, "no claim"))
 		assert.False(t, s.Refuse("another", "no claim"))
 	}
+}
+
+// What is missing is told by roles: a refused member of one is none of another that lacks some.
+func TestRefusedMemberOfAnotherRole(t *testing.T) {
+	s := newState(t, "a")
+	for name, minimum := range map[string]string{"worker-0": "1", "worker-1": "1", "worker-2": "1", "ps-0": "2"} {
+		role, _, _ := strings.Cut(name, "-")
+		s.SetPod(podtest.New(name, podtest.Label(contract.LightGangLabel, "job"), podtest.Label(contract.LightGangMinLabel, "3"),
+			podtest.Label(contract.RoleLabel, role), podtest.Label(contract.RoleMinLabel, minimum)))
+	}
+	for pod := range s.PodsOf("ns/job") {
+		if pod.Now().Name == "worker-2" {
+			s.Refuse(pod.Now().UID, "no claim")
+		}
+	}
+	state, _ := s.Gang("ns/job")
+	assert.Equal(t, "1 more pod of gang ns/job must appear, 1 of role ps, before it can start", state.MissingText)
 }

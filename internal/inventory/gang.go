@@ -79,7 +79,7 @@ func gang(members []Member, podGroup *unstructured.Unstructured, tree *quota.Tre
 	for _, i := range order {
 		p, role := pods[i], members[i].Role
 		role.Late, role.Labels = c.IsLate(&members[i]), labelsOf(p, keys)
-		if members[i].left() || members[i].gated != "" && (!role.Late || members[i].Refused == "") { // a late one comes back as any pod
+		if members[i].left() || members[i].gated != "" && (!role.Late || members[i].Refused == "") { // a late one was refused as a member
 			continue
 		}
 		if len(g.Roles) == 0 {

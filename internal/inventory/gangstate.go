@@ -30,8 +30,8 @@ type GangState struct {
 	MissingCause string
 	// Barred is the part of MissingText that is about the quota tree, or a fence.
 	Barred string
-	// Refused are the pods that a plugin refuses whatever the node.
-	Refused map[types.UID]bool
+	// Refused are the pods that a plugin refuses whatever the node, with why.
+	Refused map[types.UID]string
 	// Running counts the members that run; those that start late are none.
 	Running int
 	// PodGroup is the gang's PodGroup object, nil when it has none.
@@ -114,7 +114,7 @@ type GangStatus struct {
 	// MissingText says what must still appear before the gang can start, or that the quota tree
 	// must be valid, "" when nothing must.
 	MissingText string
-	// Present counts the members that are there. Expected is how many more the gang says it
+	// Present counts the members that are there, also those that a plugin refuses whatever the node. Expected is how many more the gang says it
 	// has in all, beyond those that it needs, while none of them runs; 0 when it does not say.
 	Present, Expected int
 	// Runs means that as many members run, or are about to, as the gang needs.
@@ -123,8 +123,9 @@ type GangStatus struct {
 	Partial bool
 	// Late means that the pod is no member of its gang, and starts once that runs.
 	Late bool
-	// Refused means that a plugin refuses the pod whatever the node.
-	Refused bool
+	// Refused means that a plugin refuses the pod whatever the node; Refusals are all pods of the gang that one refuses, with why.
+	Refused  bool
+	Refusals map[types.UID]string
 }
 
 // StatusOf says how far the gang of a key is that the members make, with what was counted of
@@ -133,7 +134,8 @@ func StatusOf(key string, members []Member, found MemberCounts, tree *quota.Tree
 	missing, _ := found.missingText(key)
 	return GangStatus{
 		MissingText: cmp.Or(heldBack(bar, current(members), found, tree), missing),
-		Present:     found.Present,
+		Present:     found.Present + len(found.refused),
+		Refusals:    found.refused,
 		Expected:    found.expected,
 		Runs:        found.Runs(),
 		Partial:     found.Running > 0 && !found.Runs(),

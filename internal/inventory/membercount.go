@@ -29,8 +29,8 @@ type MemberCounts struct {
 	// gatedText says why the first of them cannot ([MarkGated]).
 	gated     int
 	gatedText string
-	// refused are those of them that a plugin refuses whatever the node.
-	refused map[types.UID]bool
+	// refused are those of them that a plugin refuses whatever the node, with why.
+	refused map[types.UID]string
 	// Minimum is how many of the members must run, 0 for all of them.
 	Minimum int
 	// expected is how many more members the gang says it has in all, 0 once some run that ask for GPUs, where any does.
@@ -56,7 +56,7 @@ func (c MemberCounts) missingText(key string) (text, cause string) {
 		text = fmt.Sprintf("PodGroup %s must appear before its pods can start", key)
 	case missing > 0 && c.nameless != "":
 		text = c.nameless
-	case missing > 0 && missing <= c.gated:
+	case missing > 0 && c.areGated(missing):
 		text = fmt.Sprintf("gang %s cannot start: %s", key, c.gatedText)
 	case missing == 1:
 		return fmt.Sprintf("1 more pod of gang %s must appear%s before it can start", key, c.ofRoles()), incomplete
@@ -150,14 +150,17 @@ func count(members []Member, podGroup *unstructured.Unstructured) (MemberCounts,
 				p.minimum = 0
 			}
 		case m.gated != "":
+			if p := c.part(m); p != nil {
+				p.gated++
+			}
 			if c.gated++; c.gatedText == "" || m.gated < c.gatedText {
 				c.gatedText = m.gated
 			}
 			if m.Refused != "" {
 				if c.refused == nil {
-					c.refused = map[types.UID]bool{}
+					c.refused = map[types.UID]string{}
 				}
-				c.refused[m.Pod.UID] = true
+				c.refused[m.Pod.UID] = m.Refused
 			}
 		default:
 			c.Present++

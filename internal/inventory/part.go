@@ -21,8 +21,8 @@ const ReasonInvalidRoleMinimum = "InvalidRoleMinimum"
 
 // part is a role of a gang with a minimum of its own.
 type part struct {
-	role                      string
-	minimum, present, running int
+	role                             string
+	minimum, present, running, gated int
 }
 
 // roleName is the role of a pod, in the words of its training operator or its own.
@@ -140,6 +140,12 @@ func (c *MemberCounts) missing() int {
 		least = c.gated
 	}
 	return max(least, short, 0)
+}
+
+// areGated reports whether all those that are missing, of each role, are there and cannot be placed yet.
+func (c *MemberCounts) areGated(missing int) bool {
+	lacks := func(p part) bool { return p.minimum-p.present > p.gated }
+	return missing <= c.gated && !slices.ContainsFunc(c.parts, lacks)
 }
 
 // ofRoles says of which roles members must still appear, "" when it may be any.

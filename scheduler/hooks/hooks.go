@@ -1,6 +1,6 @@
 // Package hooks is all that reaches into kube-scheduler where it offers no way for plugins:
 // what it does about a pod that could not be scheduled, that it keeps such a pod, the moment
-// before it takes the next pod, running other plugins' PreEnqueue and PreFilter, and whom its preemption chooses. A new version of Kubernetes may change any of
+// before it takes the next pod, running other plugins' PreFilter, and whom its preemption chooses. A new version of Kubernetes may change any of
 // it without a word, so the tests here run kube-scheduler itself, and name the version that
 // they were written for.
 package hooks
@@ -21,15 +21,14 @@ import (
 // Kubernetes is the version of k8s.io/kubernetes that this package was written for.
 const Kubernetes = "v1.36.3"
 
-// Handle is the framework's handle, which runs PreFilter plugins, too, and knows those that are asked before a pod enters the queue.
+// Handle is the framework's handle, which runs PreFilter plugins, too.
 type Handle interface {
 	fwk.Handle
-	PreEnqueuePlugins() []fwk.PreEnqueuePlugin
 	RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string])
 }
 
 // HandleOf returns what a framework hands to plugins as a [Handle]. The interface that
-// plugins see has neither; the implementation does.
+// plugins see has no PreFilter; the implementation does.
 func HandleOf(handle fwk.Handle) (Handle, error) {
 	h, ok := handle.(Handle)
 	if !ok {

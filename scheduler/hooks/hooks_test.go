@@ -36,7 +36,7 @@ func TestVersion(t *testing.T) {
 	require.NotNil(t, required)
 	require.Equal(t, Kubernetes, string(required[1]),
 		"k8s.io/kubernetes has another version than package hooks was written for: read again what it wraps "+
-			"(Scheduler.FailureHandler, Scheduler.NextPod, frameworkImpl.RunPreFilterPlugins and PreEnqueuePlugins, DefaultPreemption and its Evaluator), and whether the queue still loses pods "+
+			"(Scheduler.FailureHandler, Scheduler.NextPod, frameworkImpl.RunPreFilterPlugins, DefaultPreemption and its Evaluator), and whether the queue still loses pods "+
 			"(TestFailedPodIsTriedAgain without KeepFailed), then set the constant")
 }
 
@@ -209,18 +209,13 @@ func TestKeepFailed(t *testing.T) {
 	}
 }
 
-// What plugins are handed can run PreFilter, and knows who is asked before a pod enters the queue.
+// What plugins are handed can run PreFilter.
 func TestHandle(t *testing.T) {
 	s := newStock(t)
 	handle, err := HandleOf(s.Profiles[corev1.DefaultSchedulerName])
 	require.NoError(t, err)
 	_, status, _ := handle.RunPreFilterPlugins(t.Context(), framework.NewCycleState(), &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}})
 	assert.True(t, status.IsSuccess(), status.Message())
-	var asked []string
-	for _, plugin := range handle.PreEnqueuePlugins() {
-		asked = append(asked, plugin.Name())
-	}
-	assert.Contains(t, asked, "DynamicResources")
 
 	_, err = HandleOf(nil)
 	assert.ErrorContains(t, err, "cannot run PreFilter")

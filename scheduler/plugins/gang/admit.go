@@ -22,7 +22,8 @@ type answer struct {
 	// text says why it waits.
 	text string
 	// late and refused are those of its pods to which that does not apply: late ones, and those that another plugin refuses.
-	late, refused map[types.UID]bool
+	late    map[types.UID]bool
+	refused map[types.UID]string
 }
 
 // lateIn returns the pods of a gang that are no members and start once it runs.
@@ -49,7 +50,7 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
 		return nil
 	}
 	if known, waits := p.answers.Load(key); waits {
-		if a, _ := known.(*answer); !a.late[pod.UID] && !a.refused[pod.UID] { // nothing else is stored
+		if a, _ := known.(*answer); !a.late[pod.UID] && a.refused[pod.UID] == "" { // nothing else is stored
 			return unschedulable("%s", a.text)
 		}
 	}

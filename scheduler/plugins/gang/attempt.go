@@ -54,7 +54,7 @@ func (p *Plugin) plan(ctx context.Context, key string, pod *corev1.Pod) (*assume
 		why := wait{cause: p.cause(d), text: text}
 		p.mu.Lock()
 		g := p.gang(key, pod)
-		g.wait(why, &d.GangState)
+		g.wait(why, &d.GangState, p.cache.GangStatus(key, pod.UID))
 		p.activationMissed(g)
 		rejected, outrun := len(g.rejected) > 0, p.outrun
 		p.mu.Unlock()
@@ -145,9 +145,12 @@ func (p *Plugin) decide(ctx context.Context, key string, pod *corev1.Pod) (clust
 		case err != nil:
 			return d, nil, fwk.AsStatus(err)
 		case why != nil:
-			p.block(ctx, key, why.pod, why.reason)
-			p.activatePod(ctx, why.pod) // its own cycle brings it where that plugin's events find it
-			return d, nil, unschedulable("pod %s: %s", why.pod.Name, why.reason)
+			p.blockOther(ctx, key, why)
+			if why.pod.UID == pod.UID {
+				return d, nil, unschedulable("pod %s: %s", pod.Name, why.reason)
+			}
+			dryRun, order = nil, nil
+			continue
 		}
 		dryRun, order = &d.Result, positions
 		if len(found) > 0 {
@@ -404,29 +407,37 @@ func (p *Plugin) free(s *assumedPod) {
 // block notes that another plugin refuses a pod whatever the node. The gang goes on without it if it can; the pod enters the
 // queue by itself, when that plugin's events bring it back.
 func (p *Plugin) block(ctx context.Context, key string, pod *corev1.Pod, reason string) {
-	if !p.cache.Refuse(pod.UID, cmp.Or(reason, "another plugin refuses it")) {
-		return
-	}
+	fresh := p.cache.Refuse(pod.UID, cmp.Or(reason, "another plugin refuses it"))
 	p.mu.Lock()
 	g := p.gang(key, pod)
 	p.answers.Delete(key) // it does not speak for this pod
 	if g.firstPod == pod.UID {
 		g.loseFirst()
 	}
-	p.activationMissed(g)
 	s := g.assumed[pod.UID]
 	bound := s != nil && s.attempt.phase == phaseBinding
-	p.mu.Unlock()
-	if p.withdraw(key, true) {
-		p.work.preempt(key)
+	if fresh {
+		p.activationMissed(g)
 	}
+	p.mu.Unlock()
 	switch {
 	case bound:
 		p.unassume(ctx, key, s)
 	case s != nil:
 		p.abort(ctx, s.attempt)
 	}
-	p.work.add(clusterstate.Change{Gang: key})
+	if fresh {
+		p.withdraw(key, true)
+		p.work.preempt(key)
+		p.work.add(clusterstate.Change{Gang: key})
+	}
+	p.statuses.add(key)
+}
+
+// blockOther is block for a member that had no cycle of its own: it gets one, which brings it where that plugin's events find it.
+func (p *Plugin) blockOther(ctx context.Context, key string, why *blocked) {
+	p.block(ctx, key, why.pod, why.reason)
+	p.activatePod(ctx, why.pod)
 }
 
 // uids lists the attempt's members.

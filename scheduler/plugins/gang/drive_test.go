@@ -1,7 +1,6 @@
 package gang
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,8 +45,6 @@ type drive struct {
 	again    bool
 	// blocked are pods that another plugin refuses whatever the node until it relents, and its events bring them back.
 	blocked map[string]bool
-	// unready are pods that another plugin keeps out of the queue until then.
-	unready map[string]bool
 	made    int
 	// unbound counts the bindings that the API server has refused.
 	unbound int
@@ -63,25 +60,11 @@ func newDrive(t *testing.T, seed uint64) *drive {
 	b.handle.client.(*typedfake.Clientset).PrependReactor("create", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		return action.GetSubresource() == "binding", nil, frozen
 	})
-	d := &drive{
+	return &drive{
 		bench: b, Rand: rand.New(rand.NewPCG(seed, 0)),
 		pods: map[string]*corev1.Pod{}, hidden: map[string]bool{}, bound: map[string]bool{}, late: map[string]bool{},
-		ready: map[string]bool{}, at: map[string]string{}, blocked: map[string]bool{}, unready: map[string]bool{},
+		ready: map[string]bool{}, at: map[string]string{}, blocked: map[string]bool{},
 	}
-	b.handle.others = []fwk.PreEnqueuePlugin{keeper{d.unready}}
-	return d
-}
-
-// keeper is a plugin that keeps some pods, by name, out of the queue.
-type keeper struct{ unready map[string]bool }
-
-func (keeper) Name() string { return "keeper" }
-
-func (k keeper) PreEnqueue(_ context.Context, pod *corev1.Pod) *fwk.Status {
-	if k.unready[pod.Name] {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "unready")
-	}
-	return nil
 }
 
 // any picks one of some names, "" of none.
@@ -109,12 +92,9 @@ func (d *drive) ask(name string) {
 	case name == d.inFlight:
 		d.again = true
 	default:
-		d.ready[name] = !d.unready[name] && d.plugin.PreEnqueue(d.Context(), pod).IsSuccess()
+		d.ready[name] = d.plugin.PreEnqueue(d.Context(), pod).IsSuccess()
 	}
 }
-
-// refused reports whether another plugin refuses a pod whatever the node.
-func (d *drive) refused(name string) bool { return d.blocked[name] || d.unready[name] }
 
 // appear makes a gang of up to three members of up to eight GPUs, of which pods appear later;
 // some need only one of them, and some of these have a launcher.
@@ -135,7 +115,7 @@ func (d *drive) appear() {
 	for _, pod := range pods {
 		d.pods[pod.Name], d.hidden[pod.Name] = pod, true
 		if d.IntN(12) == 0 {
-			d.unready[pod.Name] = true
+			d.blocked[pod.Name] = true
 		}
 		if !launches && d.IntN(8) > 0 {
 			d.see(pod)
@@ -345,7 +325,7 @@ func (d *drive) anything() {
 		d.elapse()
 		d.wake()
 	case 14:
-		d.relent(d.any(slices.AppendSeq(slices.Collect(maps.Keys(d.blocked)), maps.Keys(d.unready))))
+		d.relent(d.any(slices.Collect(maps.Keys(d.blocked))))
 	}
 	d.check()
 }
@@ -353,7 +333,6 @@ func (d *drive) anything() {
 // relent has a plugin let a pod by that it has refused.
 func (d *drive) relent(name string) {
 	delete(d.blocked, name)
-	delete(d.unready, name)
 	if !d.hidden[name] && name != d.inFlight {
 		d.ask(name)
 	}
@@ -389,7 +368,7 @@ func (d *drive) calm() {
 		if d.hidden[name] {
 			d.see(d.pods[name])
 		}
-		if d.refused(name) && d.IntN(2) == 0 {
+		if d.blocked[name] && d.IntN(2) == 0 {
 			d.relent(name)
 		}
 	}
@@ -421,7 +400,7 @@ func TestNoGangIsLeftBehind(t *testing.T) {
 		attempts, refused = attempts+len(d.at), refused+d.unbound
 		members := map[string][]string{}
 		for name := range d.pods {
-			if !d.refused(name) {
+			if !d.blocked[name] {
 				members[gangOf(name)] = append(members[gangOf(name)], name)
 			} else if refused := d.cache.GangStatus("ns/"+gangOf(name), d.pods[name].UID); refused.Refused {
 				without++
@@ -437,7 +416,7 @@ func TestNoGangIsLeftBehind(t *testing.T) {
 			}
 			if bound == len(members[name]) {
 				ran++
-				if slices.ContainsFunc(slices.Collect(maps.Keys(d.pods)), func(pod string) bool { return d.refused(pod) && gangOf(pod) == name }) {
+				if slices.ContainsFunc(slices.Collect(maps.Keys(d.pods)), func(pod string) bool { return d.blocked[pod] && gangOf(pod) == name }) {
 					continue
 				}
 				assert.NotContains(t, d.plugin.gangs, key, "seed %d: a gang that runs is forgotten", seed)

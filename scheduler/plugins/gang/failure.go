@@ -14,9 +14,8 @@ import (
 )
 
 // Failures returns a failure handler in the place of kube-scheduler's. That writes an event
-// and a condition for each attempt of each pod. For a planned pod that is refused a place, the plugin
-// itself says why its gang waits, once for each reason; all else is kube-scheduler's, also what it says of a pod
-// that another plugin refuses whatever the node.
+// and a condition for each attempt of each pod. For a planned pod that is refused, the plugin
+// itself says why its gang waits, once for each reason; all else is kube-scheduler's.
 func (p *Plugin) Failures(handle hooks.FailureHandler) hooks.FailureHandler {
 	return func(ctx context.Context, profile framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status, nominating *fwk.NominatingInfo, start time.Time) {
 		pod := info.Pod
@@ -25,7 +24,7 @@ func (p *Plugin) Failures(handle hooks.FailureHandler) hooks.FailureHandler {
 			handle(ctx, profile, info, status, nominating, start)
 			return
 		}
-		if status.IsRejected() && !p.cache.GangStatus(key, pod.UID).Refused {
+		if status.IsRejected() {
 			handle(ctx, hooks.Quiet(ctx, profile), info, status, nominating, start)
 			p.activateNext(ctx, p.overtaken(key, pod))
 			p.statuses.add(key)

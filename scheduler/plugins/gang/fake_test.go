@@ -55,15 +55,11 @@ type fakeHandle struct {
 	rejects func(pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status
 	// refuses is what another plugin says of a pod whatever the node; nil for nothing.
 	refuses func(pod *corev1.Pod) *fwk.Status
-	// others are the plugins that are asked before a pod enters the queue.
-	others []fwk.PreEnqueuePlugin
 	// queue is told of activations, too, nil for none.
 	queue *queue.PriorityQueue
 	// dryRuns counts how often PreFilter was run.
 	dryRuns int
 }
-
-func (h *fakeHandle) PreEnqueuePlugins() []fwk.PreEnqueuePlugin { return h.others }
 
 func (h *fakeHandle) RunPreFilterPlugins(_ context.Context, _ fwk.CycleState, pod *corev1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
 	h.dryRuns++
@@ -391,6 +387,14 @@ func (b *bench) attempt(pod *corev1.Pod) (node string, status *fwk.Status) {
 	b.Helper()
 	state := framework.NewCycleState()
 	b.states[pod.UID] = state
+	if b.handle.refuses != nil {
+		if status := b.handle.refuses(pod); status.IsRejected() {
+			nodes := framework.NewDefaultNodeToStatus()
+			nodes.SetAbsentNodesStatus(status)
+			b.plugin.PostFilter(b.Context(), state, pod, nodes)
+			return "", status
+		}
+	}
 	result, status := b.plugin.PreFilter(b.Context(), state, pod, nil)
 	if !status.IsSuccess() {
 		_, after := b.plugin.PostFilter(b.Context(), state, pod, framework.NewDefaultNodeToStatus())

@@ -185,9 +185,14 @@ func attached(v corev1.Volume) bool {
 		s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.ISCSI != nil || s.RBD != nil
 }
 
+// claims reports whether a pod names claims, which may lack while those of others like it are there.
+func claims(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
+}
+
 // dryRunFilters returns what other plugins reject of a decision, or else the order in which its
 // members can take their places. Members of a role are one shape: PreFilter runs once for
-// each, Filter for each member on its node, beside the members before it. The planner's order
+// each, and for each member with claims, Filter for each member on its node, beside the members before it. The planner's order
 // is tried first, and where there is none, roles that go before others, and the first pod; a member that is refused tries again
 // after the others.
 func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, firstPod *corev1.Pod) (rejections, []string, *blocked, error) {
@@ -199,8 +204,8 @@ func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, fir
 		}
 	}
 	for _, a := range d.Result.Placement.Assignments {
-		if role := roles[a.Member]; r.roles[role] == nil {
-			why, err := r.prepare(ctx, role, d.Pods[a.Member])
+		if role, pod := roles[a.Member], d.Pods[a.Member]; r.roles[role] == nil || claims(pod) {
+			why, err := r.prepare(ctx, role, pod)
 			if why != nil || err != nil {
 				return nil, nil, why, err
 			}
@@ -276,7 +281,7 @@ func (r *filterDryRun) rejectAll(ctx context.Context, roles map[string]string, p
 	return nil
 }
 
-// prepare runs PreFilter for a shape.
+// prepare runs PreFilter for a shape, or for one more member of it.
 func (r *filterDryRun) prepare(ctx context.Context, role string, pod *corev1.Pod) (*blocked, error) {
 	s := &roleState{pod: pod, state: framework.NewCycleState(), filtered: sets.New[string]()}
 	s.state.Write(dryRunKey, &cycle{})
@@ -289,7 +294,9 @@ func (r *filterDryRun) prepare(ctx context.Context, role string, pod *corev1.Pod
 	case !result.AllNodes():
 		s.nodes, s.by = result.NodeNames, strings.Join(sets.List(by), ", ")
 	}
-	r.roles[role] = s
+	if r.roles[role] == nil {
+		r.roles[role] = s
+	}
 	return nil, nil
 }
 

@@ -935,27 +935,6 @@ func TestGangWithoutARefusedPod(t *testing.T) {
 	assert.NotContains(t, b.plugin.gangs, "ns/job")
 }
 
-// A gang does not wait for a pod that another plugin keeps out of the queue: as the first of the gang it would never come.
-func TestGangWithoutAPodInNoQueue(t *testing.T) {
-	b := newBench(t, "a")
-	low := b.spread("low", "a")
-	pods := b.gangPods("job", 3, 1)
-	elastic(pods, 0)
-	unready := map[string]bool{"job-0": true}
-	b.handle.others = []fwk.PreEnqueuePlugin{keeper{unready}}
-	b.submit(pods)
-	b.handle.takeActivated()
-	_, status := b.cycle(pods[1])
-	require.Contains(t, status.Message(), "0 of 1")
-	b.end(low[0])
-	assert.Equal(t, []string{"job-1"}, b.handle.takeActivated())
-	_, status = b.cycle(pods[1])
-	require.True(t, status.IsWait())
-	assert.Len(t, b.plugin.gangs["ns/job"].assumed, 2)
-	delete(unready, "job-0")
-	b.allowed(pods[0])
-}
-
 // A gang that waits for room waits without a pod that another plugin refuses, which may come back all the same.
 func TestRefusedPodOfAGangThatWaits(t *testing.T) {
 	b := newBench(t, "a")

@@ -95,6 +95,8 @@ type Plugin struct {
 	interrupted bool
 	// recorded is what the writer, which alone uses it, has written of gangs that wait.
 	recorded map[string]*recorded
+	// refusals is, by gang, what pods have been told that other plugins refuse; the writer alone uses it.
+	refusals map[string]map[types.UID]refusedPod
 }
 
 var (
@@ -160,6 +162,7 @@ func newPlugin(cache *clustercache.Cache, meter *metrics.Metrics, handle hooks.H
 		begun:    map[string]map[types.UID]bool{},
 		halfway:  map[string]time.Time{},
 		recorded: map[string]*recorded{},
+		refusals: map[string]map[types.UID]refusedPod{},
 
 		reserveAfter: contract.DefaultReserveAfter,
 	}

@@ -57,7 +57,7 @@ func (b *bench) record(why wait, pods []*corev1.Pod) {
 	b.Helper()
 	b.plugin.mu.Lock()
 	g := b.plugin.gang("ns/"+pods[0].Labels[contract.TopologyGroupLabel], pods[0])
-	g.wait(why, &inventory.GangState{})
+	g.wait(why, &inventory.GangState{}, inventory.GangStatus{})
 	b.plugin.mu.Unlock()
 	b.plugin.statuses.add(g.key)
 	b.work()

@@ -52,6 +52,8 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(gangs)) {
+		state, _ := p.cache.Gang(key)
+		p.tellRefused(ctx, key, state)
 		if !p.pending(key) {
 			p.announce(ctx, key)
 			continue
@@ -59,7 +61,6 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 		if pods := gangs[key]; len(pods) > 0 {
 			p.recordOf(key).overwritten(pods)
 		}
-		state, _ := p.cache.Gang(key)
 		if why := p.beginRecording(key, state); why.text != "" {
 			p.record(ctx, key, state, why)
 			p.endRecording()

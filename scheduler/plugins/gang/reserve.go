@@ -105,8 +105,8 @@ func (p *Plugin) askAboutReserved(ctx context.Context, key string, pod *corev1.P
 		case err != nil:
 			return fwk.AsStatus(err)
 		case why != nil:
-			p.reserveAgainLater(key)
-			return nil
+			p.blockOther(ctx, key, why)
+			return unschedulable("pod %s: %s", why.pod.Name, why.reason)
 		case len(found) == 0:
 			p.mu.Lock()
 			g := p.gang(key, pod)

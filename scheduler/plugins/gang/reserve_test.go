@@ -99,8 +99,8 @@ func TestNoReservationWhereOtherPluginsRefuse(t *testing.T) {
 	b.bind(onFirst[0], node)
 }
 
-// Where other plugins refuse a gang everywhere, no place is held for it, and it is asked again only
-// after pauses that double, whatever ends meanwhile.
+// Where other plugins refuse a gang everywhere, no place is held for it, and they are asked again only
+// after pauses that double, whatever ends meanwhile; where one refuses its pod whatever the node, when that plugin says so.
 func TestNoReservationForAGangThatIsRefused(t *testing.T) {
 	for name, refuse := range map[string]func(*fakeHandle, bool){
 		"on every node": func(h *fakeHandle, refuses bool) {
@@ -127,15 +127,19 @@ func TestNoReservationForAGangThatIsRefused(t *testing.T) {
 				b.work()
 			}
 			assert.Empty(t, b.cache.Reserved())
-			asked := b.handle.dryRuns
-			assert.Contains(t, b.elapse(), 2*minBackoff, "the first has passed")
-			b.cycle(big)
-			b.work()
-			assert.Greater(t, b.handle.dryRuns, asked)
-			assert.Contains(t, b.pauses(), 4*minBackoff)
+			if name == "on every node" {
+				asked := b.handle.dryRuns
+				assert.Contains(t, b.elapse(), 2*minBackoff, "the first has passed")
+				b.cycle(big)
+				b.work()
+				assert.Greater(t, b.handle.dryRuns, asked)
+				assert.Contains(t, b.pauses(), 4*minBackoff)
+			}
 
 			refuse(b.handle, false)
 			b.elapse()
+			b.cycle(big)
+			b.work()
 			b.cycle(big)
 			b.work()
 			assert.Equal(t, map[string]bool{"ns/big": true}, b.cache.Reserved())

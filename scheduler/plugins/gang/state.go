@@ -98,16 +98,16 @@ func (g *gang) enter(pod types.UID) {
 	g.firstPod = pod
 }
 
-// wait takes the gang, as it is, out of the queue, or notes what else it waits for.
-func (g *gang) wait(why wait, state *inventory.GangState) {
+// wait takes the gang, as it is, out of the queue, or notes what else it waits for. It does not wait for more members then.
+func (g *gang) wait(why wait, state *inventory.GangState, status inventory.GangStatus) {
 	g.on(rejected)
-	g.firstPod, g.why = "", why
+	g.firstPod, g.why, g.waited = "", why, max(g.waited, status.Present)
 	g.neighborly = slices.ContainsFunc(state.Gang.Roles, func(r placement.Role) bool { return r.Neighborly(false) })
 	if len(g.assumed) > 0 {
 		g.answers.Delete(g.key) // these enter
 		return
 	}
-	g.answers.Store(g.key, &answer{text: why.text, late: lateIn(state), refused: state.Refused})
+	g.answers.Store(g.key, &answer{text: why.text, late: lateIn(state), refused: status.Refusals})
 }
 
 // reopen lets a gang that waits into the queue again.

@@ -59,7 +59,7 @@ func TestEntry(t *testing.T) {
 				}
 			case 1:
 				on = rejected
-				g.wait(why, &inventory.GangState{})
+				g.wait(why, &inventory.GangState{}, inventory.GangStatus{})
 				slow = slowGang{waits: true, why: why.text}
 			case 2:
 				if on = fits; slow.waits {

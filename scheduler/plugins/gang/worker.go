@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/clusterstate"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
@@ -158,7 +157,12 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 	}
 	waits, overdue := g.waits(), g.overdue()
 	p.mu.Unlock()
-	p.refuseUnready(ctx, key, state)
+	for uid := range lateIn(&state) {
+		if p.cache.GangStatus(key, uid).Refused {
+			p.cache.Allow(uid) // it was a member then; who is late has the cycles of any pod
+			p.work.add(clusterstate.Change{Gang: key})
+		}
+	}
 	switch {
 	case aborted != nil:
 		p.abort(ctx, aborted)
@@ -168,8 +172,9 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		return
 	case !ok:
 	case state.MissingText != "":
-		if overdue && p.withdraw(key, false) {
-			p.preempt(ctx, key) // takes the nominations back
+		if overdue {
+			p.withdraw(key, false)
+			p.preempt(ctx, key) // takes the nominations back, also those of a scheduler that led before this one
 		}
 	case satisfied: // what is left of it is not ours to place, or starts when it runs
 		if p.withdraw(key, false) {
@@ -185,32 +190,6 @@ func (p *Plugin) reconcile(ctx context.Context, key string) {
 		p.enqueue(ctx, key, state)
 	}
 	p.report(key, state)
-}
-
-// refuseUnready blocks the members that other plugins keep out of the queue, for want of a resource claim, say. They would be waited
-// for, as the first pod or in an attempt, and never come.
-func (p *Plugin) refuseUnready(ctx context.Context, key string, state inventory.GangState) {
-	for _, role := range state.Gang.Roles {
-		if role.Late {
-			continue
-		}
-		for _, name := range role.Members {
-			pod := state.Pods[name]
-			if pod.Spec.NodeName != "" {
-				continue
-			}
-			for _, other := range p.handle.PreEnqueuePlugins() {
-				if other.Name() == Name {
-					continue
-				}
-				if status := other.PreEnqueue(ctx, pod); !status.IsSuccess() {
-					p.block(ctx, key, pod, status.Message())
-					p.activatePod(ctx, pod) // so that it is that plugin which keeps it out, and lets it in
-					break
-				}
-			}
-		}
-	}
 }
 
 // withdraw lets others have the place that is held for a gang which does not ask for it any more, or is refused it by other
@@ -300,7 +279,7 @@ func (p *Plugin) retry(ctx context.Context, key string, consider func(string, cl
 	if g.expected = text == ""; g.expected {
 		g.reopen()
 	} else {
-		g.wait(wait{cause: cause, text: text}, &d.GangState)
+		g.wait(wait{cause: cause, text: text}, &d.GangState, p.cache.GangStatus(key, ""))
 	}
 	p.mu.Unlock()
 	if text == "" {

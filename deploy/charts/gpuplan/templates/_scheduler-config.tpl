@@ -33,6 +33,11 @@ profiles:
           - name: GPUPlanGang
         disabled:
           - name: PrioritySort
+      # A pod without its resource claim is refused in its cycle, as one without its volume claim: its gang goes on without it
+      # if it can, and the pod says what it lacks. One that is in no queue would be waited for.
+      preEnqueue:
+        disabled:
+          - name: DynamicResources
       # First: its signature tells at once that planned pods are not batched.
       preFilter:
         enabled:

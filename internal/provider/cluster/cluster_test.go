@@ -22,6 +22,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube/kubetest"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/cluster"
 )
 
@@ -152,8 +153,7 @@ func TestOneListPerKind(t *testing.T) {
 		if !assert.NoError(t, err) {
 			return
 		}
-		view, err := snapshot.View()
-		assert.NoError(t, err)
+		view := snapshot.View()
 		assert.Equal(t, []string{"n1", "n2"}, view.Nodes())
 		view.RemoveNode("n1") // the copy is the caller's
 		assert.Len(t, snapshot.Hardware([]string{"n2", "n1", "none"}), 2)
@@ -262,7 +262,7 @@ func TestBrokenTree(t *testing.T) {
 		define(map[string]any{
 			"apiVersion": contract.QuotaTreeGroup + "/" + contract.QuotaTreeVersion, "kind": contract.QuotaTreeKind,
 			"metadata": map[string]any{"namespace": contract.QuotaTreeNamespace, "name": contract.QuotaTreeName},
-			"spec":     map[string]any{"root": map[string]any{"name": "root", "min": map[string]any{"cpu": limit}, "max": map[string]any{"cpu": limit}}},
+			"spec":     map[string]any{"root": map[string]any{"name": "root", "namespaces": []any{"held"}, "min": map[string]any{"cpu": limit}, "max": map[string]any{"cpu": limit}}},
 		})
 	}
 	look := func() *cluster.Snapshot {
@@ -274,15 +274,30 @@ func TestBrokenTree(t *testing.T) {
 	}
 	tree("much")
 	snapshot := look()
-	_, err := snapshot.View()
+	_, err := snapshot.Quota()
 	assert.ErrorContains(t, err, "much")
-	_, err = snapshot.Quota()
-	assert.ErrorContains(t, err, "much")
+	assert.NotNil(t, snapshot.View().Quota(), "as for the scheduler, by which nobody takes from others")
+	live := snapshot.Live(func(map[string]string) bool { return false })
+	assert.NotNil(t, live.Limits)
+	for _, test := range []struct {
+		gang   placement.Gang
+		queued bool
+		barred bool
+	}{
+		{placement.Gang{ID: "held/j"}, false, true},
+		{placement.Gang{ID: "other/j"}, false, false},
+		{placement.Gang{ID: "other/j", Leaf: "a"}, false, true},
+		{placement.Gang{ID: "other/j"}, true, true},
+	} {
+		assert.Equal(t, test.barred, live.Barred(test.gang, test.queued) != "", "%+v", test)
+	}
 
 	tree("4")
-	limits, err := look().Quota()
+	snapshot = look()
+	limits, err := snapshot.Quota()
 	require.NoError(t, err)
 	assert.NotNil(t, limits)
+	assert.Empty(t, snapshot.Barred(placement.Gang{ID: "held/j", Leaf: "a"}, true))
 }
 
 // A node that has only just joined counts as ready, whatever of it is still on its way; one

@@ -16,9 +16,9 @@ import (
 )
 
 // Live returns the cluster for the ledger of a walk; own tells by its labels whether an
-// object belongs to the configuration. A quota tree that cannot be used counts as none.
+// object belongs to the configuration.
 func (s *Snapshot) Live(own func(labels map[string]string) bool) ledger.Live {
-	live := ledger.Live{View: s.view, Limits: s.limits, NoTree: s.QuotaTree == nil, Own: map[string]bool{}, Daemons: s.daemons}
+	live := ledger.Live{View: s.view, Limits: s.limits, Barred: s.Barred, NoTree: s.QuotaTree == nil, Own: map[string]bool{}, Daemons: s.daemons}
 	for i := range s.Objects.Pods {
 		object := &s.Objects.Pods[i]
 		holds, ok := inventory.Pod(object)
@@ -93,11 +93,8 @@ func JobOf(pod *corev1.Pod) string {
 }
 
 // ViewWithout returns what View does, as if jobs held nothing.
-func (s *Snapshot) ViewWithout(jobs ...string) (*snapshot.View, error) {
-	view, err := s.View()
-	if err != nil {
-		return nil, err
-	}
+func (s *Snapshot) ViewWithout(jobs ...string) *snapshot.View {
+	view := s.View()
 	for i := range s.Objects.Pods {
 		if object := &s.Objects.Pods[i]; slices.Contains(jobs, JobOf(object)) {
 			if holds, ok := inventory.Pod(object); ok {
@@ -105,7 +102,7 @@ func (s *Snapshot) ViewWithout(jobs ...string) (*snapshot.View, error) {
 			}
 		}
 	}
-	return view, nil
+	return view
 }
 
 // Priority returns the value of a priority class, "" for the cluster's default, and

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,9 +33,8 @@ type Snapshot struct {
 	gang func(key string) (inventory.GangState, bool)
 	// waiting are the gangs that wait for room, in the order of the scheduler's queue.
 	waiting []inventory.GangState
-	// limits is the quota tree without usage, nil for none; broken says why it cannot be used.
+	// limits is the quota tree without usage, nil for none, and as for the scheduler an empty one for one that is not valid.
 	limits *quota.Tree
-	broken error
 	around sync.Once
 	amid   *inventory.Surroundings
 }
@@ -63,21 +64,13 @@ func settle(nodes []corev1.Node, now time.Time) {
 func newSnapshot(objects clusterlist.Objects) *Snapshot {
 	s := &Snapshot{Objects: objects}
 	settle(s.Nodes, time.Now())
-	state, err := s.Objects.State()
+	state, _ := s.Objects.State() // the error is its bar's
 	snapshot := state.Snapshot()
-	s.state, s.gang, s.view, s.broken = state, snapshot.Gang, snapshot.View, err
+	s.state, s.gang, s.view, s.limits = state, snapshot.Gang, snapshot.View, state.Tree()
 	for _, key := range snapshot.Waiting() {
 		gang, _ := snapshot.Gang(key)
 		s.waiting = append(s.waiting, gang)
 	}
-	if s.QuotaTree == nil || err != nil {
-		return s
-	}
-	spec, err := inventory.QuotaSpec(s.QuotaTree)
-	if err == nil {
-		s.limits, err = quota.New(spec)
-	}
-	s.broken = err
 	return s
 }
 
@@ -120,22 +113,31 @@ func (s *Snapshot) Waiting() (ids []string) {
 	return ids
 }
 
-// View returns a copy of the planner's view, with the quota tree and what is used of it.
-// The error says why the cluster's quota tree cannot be used.
-func (s *Snapshot) View() (*snapshot.View, error) {
-	if s.broken != nil {
-		return nil, s.broken
-	}
-	return s.view.Clone(), nil
-}
+// View returns a copy of the planner's view, with the quota tree and what is used of it; one that is not valid
+// counts as the scheduler has it, as an empty one.
+func (s *Snapshot) View() *snapshot.View { return s.view.Clone() }
 
 // Quota returns a copy of the cluster's quota tree without usage, nil when there is none.
 // The error says why it cannot be used.
 func (s *Snapshot) Quota() (*quota.Tree, error) {
-	if s.broken != nil || s.limits == nil {
-		return nil, s.broken
+	if bar := s.state.Bar(); bar != nil {
+		return nil, errors.New(bar.Why)
+	}
+	if s.limits == nil {
+		return nil, nil
 	}
 	return s.limits.Clone(), nil
+}
+
+// Barred says why a gang does not start as long as the cluster's quota tree is not valid, "" for one that does. The job
+// queue lets nobody go by such a tree.
+func (s *Snapshot) Barred(g placement.Gang, queued bool) string {
+	bar := s.state.Bar()
+	namespace, _, _ := strings.Cut(g.ID, "/")
+	if bar != nil && (queued || bar.Holds(namespace, g.Leaf)) {
+		return bar.Why
+	}
+	return ""
 }
 
 // Missing says what must still appear before a gang can start, "" when nothing must, or it has no pods.

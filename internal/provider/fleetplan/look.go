@@ -53,11 +53,7 @@ func (f *Fleet) lookAt(ctx context.Context, all []*contract.FleetCluster, j *pla
 			o.why[c.Name] = why
 			continue
 		}
-		view, err := f.view(seen, c.Name, j, others)
-		if err != nil {
-			o.why[c.Name] = err.Error()
-			continue
-		}
+		view := f.view(seen, c.Name, j, others)
 		change(seen, view)
 		gangs, why := seen.ToCome(j.Pods)
 		var offer clusterchoice.Offer
@@ -111,17 +107,14 @@ func (f *Fleet) taken(ctx context.Context, c *contract.FleetCluster, j *planned)
 }
 
 // view is a cluster without the jobs that leave, with the pools as a job and those others were given them, and with the places of these.
-func (f *Fleet) view(seen *cluster.Snapshot, name string, j *planned, others []*planned) (*snapshot.View, error) {
+func (f *Fleet) view(seen *cluster.Snapshot, name string, j *planned, others []*planned) *snapshot.View {
 	f.mu.Lock()
 	leave := []string{j.ID}
 	for id := range f.gone {
 		leave = append(leave, id)
 	}
 	f.mu.Unlock()
-	view, err := seen.ViewWithout(leave...)
-	if err != nil {
-		return nil, err
-	}
+	view := seen.ViewWithout(leave...)
 	for _, other := range append(slices.Clone(others), j) {
 		become(view, other.Given[name].Nodes)
 	}
@@ -134,7 +127,7 @@ func (f *Fleet) view(seen *cluster.Snapshot, name string, j *planned, others []*
 			view.AddReservation(placement.Reservation{Gang: gang, Placement: other.actual.placements[i], Granted: true})
 		}
 	}
-	return view, nil
+	return view
 }
 
 // withoutOpen takes out of a view what may leave yet: pods that are being deleted, and jobs of this configuration of which the walk

@@ -179,10 +179,7 @@ func (f *Fleet) arriving(ctx context.Context, all []*contract.FleetCluster, plac
 	if err != nil {
 		return false
 	}
-	view, err := seen.View()
-	if err != nil {
-		return false
-	}
+	view := seen.View()
 	nodes := seen.Hardware(view.Nodes())
 	names := placement.PlannedNames(nodes)
 	return slices.ContainsFunc(place.Members, func(m assignment.Model) bool {

@@ -135,7 +135,7 @@ func (l *Ledger) graded(f Finding) (graded Finding, report bool) {
 var notAsPlanned = []Kind{Waits, Overtaken, SameGPUs, WaitsForQuota, NeedsOthers, NoTree, InPart, Elsewhere}
 
 // byTree are the kinds of findings that another quota tree may end, or make errors.
-var byTree = []Kind{ExceedsQuota, WaitsForQuota, InPart}
+var byTree = []Kind{ExceedsQuota, WaitsForQuota, InPart, QuotaInvalid}
 
 // asItIs says of a warning that it is about the quota tree which the cluster has: what is found
 // once the plan has said what becomes of the tree is another finding.

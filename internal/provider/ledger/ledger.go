@@ -200,6 +200,8 @@ const (
 	NoTree Kind = "NoTree"
 	// Ungoverned: a job names a quota leaf, and there is no quota tree.
 	Ungoverned Kind = "Ungoverned"
+	// QuotaInvalid: the cluster's quota tree is not valid, and governs a job.
+	QuotaInvalid Kind = "QuotaInvalid"
 	// QuotaUnknown: the limits of a job's quota leaf are unknown until apply.
 	QuotaUnknown Kind = "QuotaUnknown"
 	// Preempts: the scheduler would evict running gangs for a job.

@@ -19,8 +19,11 @@ type Live struct {
 	Pods []Pod
 	// Waiting are the gangs that wait for room, in the order of the scheduler's queue.
 	Waiting []Waiting
-	// Limits is the cluster's quota tree without usage, nil for none.
+	// Limits is the cluster's quota tree without usage, nil for none, and an empty one for one that is not valid.
 	Limits *quota.Tree
+	// Barred says why a gang does not start as long as the cluster's quota tree is not valid, "" for one that does; nil for a
+	// tree that is.
+	Barred func(g placement.Gang, queued bool) (why string)
 	// NoTree means that the cluster has no quota tree at all, not even one that cannot be used.
 	NoTree bool
 	// Own are the IDs of the jobs that belong to this configuration: the walk visits each of them.

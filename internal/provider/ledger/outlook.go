@@ -75,9 +75,35 @@ func (l *Ledger) quotaUnknown(j *job) *Finding {
 			"after it has changed the tree. To know before, apply first what makes the tree unknown, with -target.", j.Gang.ID, leaf)}
 }
 
+// barred says that the cluster's quota tree, which is not valid, keeps a job from starting, unless this walk makes another tree
+// of it.
+func (l *Ledger) barred(j *job) *Finding {
+	if l.live == nil || l.live.Barred == nil || l.treeKnown || l.treeComes {
+		return nil
+	}
+	why := l.live.Barred(j.admitted(), j.Queued)
+	if why == "" {
+		return nil
+	}
+	f := InvalidQuota(j.Gang.ID, why)
+	f.Error = !l.treeOpen()
+	first := "name that in depends_on of the job"
+	if leaf := j.admitted().Leaf; leaf != "" {
+		first = fmt.Sprintf("name the leaf as gpuplan_quota_tree.NAME.leaves[%q]", leaf)
+	}
+	f.Detail += fmt.Sprintf(" When a gpuplan_quota_tree of this configuration repairs it, %s, so that the tree comes first.", first)
+	return &f
+}
+
+// InvalidQuota is the finding that a job does not start as long as the cluster's quota tree is not valid, for a reason.
+func InvalidQuota(job, why string) Finding {
+	return Finding{Kind: QuotaInvalid, Jobs: []string{job}, Error: true, Summary: "Quota tree is invalid",
+		Detail: fmt.Sprintf("Job %s is governed by the cluster's quota tree, and does not start until someone repairs it: %s.", job, why)}
+}
+
 // beyond says that a job can never run within its quota, or has none.
 func (l *Ledger) beyond(j *job, g placement.Gang, limits *quota.Tree) *Finding {
-	if leaf := j.admitted().Leaf; leaf != "" && limits != nil && !limits.HasLeaf(leaf) && (g.Leaf != "" || l.part) {
+	if leaf := j.admitted().Leaf; leaf != "" && limits != nil && !limits.HasLeaf(leaf) && (g.Leaf != "" || l.part && !l.treeComes) {
 		return l.noSuchLeaf(j, limits)
 	}
 	return l.exceeds(j, g, limits)
@@ -85,6 +111,9 @@ func (l *Ledger) beyond(j *job, g placement.Gang, limits *quota.Tree) *Finding {
 
 // outlook is the one finding about a job by itself, nil when it can start at once.
 func (l *Ledger) outlook(j *job) *Finding {
+	if f := l.barred(j); f != nil {
+		return f
+	}
 	limits, g := l.limits(), l.gang(j)
 	if f := l.beyond(j, g, limits); f != nil {
 		return f
@@ -287,7 +316,7 @@ func (l *Ledger) charged(g placement.Gang) placement.Gang {
 	if namespace, _, ok := strings.Cut(g.ID, "/"); ok && g.Leaf == "" {
 		g.Leaf = limits.LeafOf(namespace)
 	}
-	if l.treeOpen() && !limits.HasLeaf(g.Leaf) {
+	if (l.treeOpen() || l.treeComes && !l.treeKnown) && !limits.HasLeaf(g.Leaf) {
 		return withoutQuota(g) // the tree may be about to get the leaf
 	}
 	return g

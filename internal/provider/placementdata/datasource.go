@@ -4,6 +4,7 @@ package placementdata
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/capacity"
@@ -39,7 +42,7 @@ func (d *whatIf) Read(ctx context.Context, req datasource.ReadRequest, resp *dat
 	if resp.Diagnostics.Append(diags...); resp.Diagnostics.HasError() {
 		return
 	}
-	if resp.Diagnostics.Append(d.charge(ctx, m, view)...); resp.Diagnostics.HasError() {
+	if resp.Diagnostics.Append(d.charge(ctx, m, spec, view)...); resp.Diagnostics.HasError() {
 		return
 	}
 	gang, err := spec.PlannerGang(view.Quota())
@@ -56,11 +59,15 @@ func (d *whatIf) Read(ctx context.Context, req datasource.ReadRequest, resp *dat
 
 // charge gives the view the quota tree with what runs now: the cluster's, else the planned
 // one. Which of the two does not depend on when Terraform reads the data source.
-func (d *whatIf) charge(ctx context.Context, m model, view *snapshot.View) (diags diag.Diagnostics) {
+func (d *whatIf) charge(ctx context.Context, m model, spec job.Spec, view *snapshot.View) (diags diag.Diagnostics) {
 	snapshot, err := d.Session.Snapshot(ctx)
 	var limits *quota.Tree
 	if err == nil {
-		limits, err = snapshot.Quota()
+		if why := snapshot.Barred(placement.Gang{ID: spec.ID(), Leaf: spec.Quota}, false); why != "" {
+			diags.AddAttributeError(path.Root("quota"), "Quota cannot be checked", session.Sentence(errors.New(why)))
+			return diags
+		}
+		limits, _ = snapshot.Quota() // one that is not valid is about others
 	}
 	if d.Session.NotChecked(err, &diags) || err != nil && m.Quota.IsNull() {
 		view.SetQuota(d.Session.Ledger.Tree())
@@ -114,13 +121,11 @@ func (d *whatIf) view(ctx context.Context, m model) (view *snapshot.View, diags 
 
 func (d *whatIf) cluster(ctx context.Context) (view *snapshot.View, diags diag.Diagnostics) {
 	snapshot, err := d.Session.Snapshot(ctx)
-	if err == nil {
-		view, err = snapshot.View()
-	}
 	if err != nil {
 		diags.AddError("The cluster cannot be looked at", session.Sentence(err))
+		return nil, diags
 	}
-	return view, diags
+	return snapshot.View(), diags
 }
 
 func onPools(ctx context.Context, m model) (*snapshot.View, diag.Diagnostics) {

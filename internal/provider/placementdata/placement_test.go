@@ -8,7 +8,11 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/tfversion"
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory/podtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
 
@@ -130,6 +134,39 @@ func TestMistakesInArguments(t *testing.T) {
 					PlanOnly: true, ExpectError: acctest.Saying(test.says),
 				}},
 			})
+		})
+	}
+}
+
+// Of a gang that an invalid quota tree governs nobody knows what it may use; the others are answered.
+func TestPlacementBesideAnInvalidTree(t *testing.T) {
+	for governed, says := range map[string]string{"default": "Quota cannot be checked", "other": ""} {
+		t.Run(governed, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			cloud.API.Put(&unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+				"metadata": map[string]any{"name": contract.QuotaTreeResource + "." + contract.QuotaTreeGroup},
+				"spec": map[string]any{
+					"group": contract.QuotaTreeGroup, "scope": "Namespaced", "versions": []any{map[string]any{"name": contract.QuotaTreeVersion, "served": true}},
+					"names": map[string]any{"kind": contract.QuotaTreeKind, "plural": contract.QuotaTreeResource},
+				},
+			}})
+			tree := podtest.QuotaTree(map[string]any{"name": "root", "namespaces": []any{governed}, "max": map[string]any{"cpu": "many"}})
+			tree.SetAPIVersion(contract.QuotaTreeGroup + "/" + contract.QuotaTreeVersion)
+			tree.SetKind(contract.QuotaTreeKind)
+			tree.SetNamespace(contract.QuotaTreeNamespace)
+			cloud.API.Put(tree)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, `
+data "gpuplan_placement" "x" {
+  mode  = "topology"
+  roles = { worker = { replicas = 1, gpus = 1 } }
+}
+`)
+			said, err := cli.Run("plan")
+			said = acctest.Unwrapped(said)
+			assert.Equal(t, says != "", err != nil, said)
+			assert.Contains(t, said, says)
 		})
 	}
 }

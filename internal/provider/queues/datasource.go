@@ -41,11 +41,10 @@ func (d *queues) tree(ctx context.Context) (*quota.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	view, err := snapshot.View()
-	if err != nil {
+	if _, err := snapshot.Quota(); err != nil {
 		return nil, err
 	}
-	return view.Quota(), nil
+	return snapshot.View().Quota(), nil
 }
 
 // leaves describes the leaves in tree order.

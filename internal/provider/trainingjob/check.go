@@ -217,9 +217,6 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 		return nil, diags
 	}
 	c.session.Ledger.Observe(func() ledger.Live { return snapshot.Live(c.session.Owns) })
-	if _, err := snapshot.Quota(); err != nil && c.spec.Quota != "" && c.level != session.CheckOff && c.session.Ledger.Tree() == nil {
-		diags.AddAttributeError(path.Root("quota"), "Quota cannot be checked", session.Sentence(err))
-	}
 	return snapshot, diags
 }
 
@@ -227,9 +224,7 @@ func (c checker) observe(ctx context.Context) (snapshot *cluster.Snapshot, diags
 // holds, which it gives back before it starts, and the job as admission makes it, with the
 // priority and the quota that it has there. added is of [checker.admitted].
 func (c checker) onCluster(snapshot *cluster.Snapshot) (view *snapshot.View, gang placement.Gang, added string, err error) {
-	if view, err = snapshot.ViewWithout(c.spec.ID()); err != nil {
-		return nil, gang, "", err
-	}
+	view = snapshot.ViewWithout(c.spec.ID())
 	if gang, err = c.gang(snapshot, view.Quota()); err != nil {
 		return nil, gang, "", err
 	}
@@ -312,7 +307,7 @@ func (c checker) finding(f ledger.Finding) diag.Diagnostic {
 	d := session.Diagnostic(f)
 	at := path.Root("pools")
 	switch f.Kind {
-	case ledger.NoSuchLeaf, ledger.ExceedsQuota, ledger.WaitsForQuota, ledger.Ungoverned, ledger.QuotaUnknown:
+	case ledger.NoSuchLeaf, ledger.ExceedsQuota, ledger.WaitsForQuota, ledger.Ungoverned, ledger.QuotaUnknown, ledger.QuotaInvalid:
 		at = path.Root("quota")
 	case ledger.NoTree:
 		at = path.Root("queue")

@@ -44,6 +44,8 @@ func (r *trainingJob) confirm(ctx context.Context, client *kube.Client, m model,
 	case err != nil && c.level != session.CheckOff:
 		diags.AddWarning("Planned placement is not confirmed", session.Sentence(err))
 		return diags
+	case at.barred != "":
+		return r.invalidQuota(c, at)
 	case err != nil || why == "":
 		return diags
 	case settling(at) && c.level != session.CheckOff:

@@ -22,6 +22,7 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/planner"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/preemption"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/placement/snapshot"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/ledger"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/lifecycle"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/session"
 )
@@ -213,6 +214,10 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 		diags.AddError("Job was not started", session.Sentence(err))
 		return diags
 	}
+	if at.barred != "" {
+		m.setPlanned(nil)
+		return r.invalidQuota(c, at)
+	}
 	since := fmt.Sprintf("The plan did not see whom job %s may evict, or what it needs was taken since. ", spec.ID())
 	if c.allowPreemption {
 		since = fmt.Sprintf("Job %s has no free place now; the plan has named those that it saw leave for it. ", spec.ID())
@@ -235,6 +240,17 @@ func (r *trainingJob) planOnCluster(ctx context.Context, client *kube.Client, m 
 	m.setPlanned(assignments)
 	diags.Append(c.partly(len(result.Placement.Assignments))...)
 	return append(diags, c.apart(assignments)...)
+}
+
+// invalidQuota says of a job that the cluster's quota tree keeps it from starting, which is not valid. One of this configuration the
+// same apply may repair yet.
+func (r *trainingJob) invalidQuota(c checker, at prospect) (diags diag.Diagnostics) {
+	if c.level != session.CheckOff {
+		f := ledger.InvalidQuota(c.spec.ID(), at.barred)
+		f.Error = c.level == session.CheckError && !r.Session.Owns(at.snapshot.QuotaTree.GetLabels())
+		diags.Append(c.finding(f))
+	}
+	return diags
 }
 
 // unplaced says of a job that has no place now whether it waits for one, which is a warning, or is what a plan refuses.

@@ -42,6 +42,8 @@ type prospect struct {
 	view  *snapshot.View
 	gang  placement.Gang
 	added string
+	// barred is why it does not start whatever room there is ([cluster.Snapshot.Barred]), "" for nothing.
+	barred string
 	ledger.Prospect
 }
 
@@ -67,6 +69,9 @@ func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapsh
 		}
 		if at.view, at.gang, at.added, err = c.onCluster(at.snapshot); err != nil {
 			return at, err
+		}
+		if at.barred = at.snapshot.Barred(at.gang, c.spec.Queue); at.barred != "" {
+			return at, nil
 		}
 		starts, placed := false, func(v *snapshot.View) placement.Result { return plan(v, at.gang) }
 		r.Session.Ledger.Start(at.view, at.gang, c.spec.Gang, placed, func(met ledger.Prospect) bool {

@@ -82,7 +82,7 @@ func TestAdviceOnAnInvalidQuotaTree(t *testing.T) {
 	live.Barred = func(placement.Gang, bool) string { return "quota tree is invalid: min of cpu" }
 	for advice, j := range map[string]ledger.Job{
 		`name the leaf as gpuplan_quota_tree.NAME.leaves["vision"], so that the tree comes first.`: inLeaf(job(one, "j", 1), "vision"),
-		"name that in depends_on of the job, so that the tree comes first.":                       job(one, "j", 1),
+		"name that in depends_on of the job, so that the tree comes first.":                        job(one, "j", 1),
 	} {
 		l := ledger.New()
 		l.Observe(func() ledger.Live { return live })

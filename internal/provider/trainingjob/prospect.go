@@ -52,7 +52,8 @@ type prospect struct {
 // being created, or evict one that the apply is about to delete. So it waits until the cluster
 // shows the ones and not the others, but not for ever: that may depend on something else, and half of the
 // time that the apply has for the job is left for the job itself. A job of the queue waits there, and one that has no
-// place with or without those whose pods appear waits for none of them.
+// place with or without those whose pods appear waits for none of them, nor does
+// one that an invalid quota tree bars.
 func (r *trainingJob) prospect(ctx context.Context, c checker, plan func(*snapshot.View, placement.Gang) placement.Result, does func(prospect) bool) (at prospect, err error) {
 	seen, err := r.Session.Cluster()
 	if err != nil {

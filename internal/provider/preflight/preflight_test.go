@@ -65,7 +65,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	client, err := kube.New(platform.Config(t))
 	require.NoError(t, err)
 	core := client.Typed.CoreV1()
-	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting", "bare"} {
+	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting", "bare", "denied", "taken"} {
 		labels := map[string]string{}
 		if name == "strict" {
 			labels["pod-security.kubernetes.io/enforce"] = "baseline"
@@ -93,7 +93,10 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	for name, hard := range map[string]corev1.ResourceList{
 		"bare": {corev1.ResourceServices: quantity.MustParse("1"), "count/configmaps": quantity.MustParse("0"), "count/jobs.batch": quantity.MustParse("0")},
 		"full": {corev1.ResourcePods: quantity.MustParse("0")}, "small": {"requests.aliyun.com/gpu": quantity.MustParse("3")},
-		"busy": {corev1.ResourcePods: quantity.MustParse("2"), corev1.ResourceRequestsCPU: quantity.MustParse("64"), "count/jobs.batch": quantity.MustParse("3")},
+		"denied": {"count/roles.rbac.authorization.k8s.io": quantity.MustParse("0"), "count/rolebindings.rbac.authorization.k8s.io": quantity.MustParse("0"), "count/statefulsets.apps": quantity.MustParse("0"),
+			corev1.ResourceSecrets: quantity.MustParse("0")},
+		"taken": {"count/serviceaccounts": quantity.MustParse("1")},
+		"busy":  {corev1.ResourcePods: quantity.MustParse("2"), corev1.ResourceRequestsCPU: quantity.MustParse("64"), "count/jobs.batch": quantity.MustParse("3")},
 	} {
 		_, err := core.ResourceQuotas(name).Create(t.Context(), &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
@@ -130,13 +133,13 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	await := func(check func() bool) { // controllers fill in what admission needs
 		require.Eventually(t, check, time.Minute, 50*time.Millisecond)
 	}
-	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting", "bare"} {
+	for _, name := range []string{namespace, "strict", "full", "small", "busy", "scoped", "lasting", "bare", "denied", "taken"} {
 		await(func() bool {
 			_, err := core.ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
 			return err == nil
 		})
 	}
-	for _, name := range []string{"full", "small", "busy", "scoped", "lasting", "bare"} {
+	for _, name := range []string{"full", "small", "busy", "scoped", "lasting", "bare", "denied", "taken"} {
 		await(func() bool {
 			quotas, err := core.ResourceQuotas(name).List(t.Context(), metav1.ListOptions{})
 			return err == nil && !slices.ContainsFunc(quotas.Items, func(q corev1.ResourceQuota) bool { return len(q.Status.Hard) == 0 })
@@ -146,6 +149,11 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		SchedulerName: "nobody", Containers: []corev1.Container{{Name: "c", Image: "x", Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: quantity.MustParse("1")}}}}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	await(func() bool {
+		q, err := core.ResourceQuotas("taken").Get(t.Context(), "none", metav1.GetOptions{})
+		used := q.Status.Used["count/serviceaccounts"]
+		return err == nil && used.Value() == 1
+	})
 	await(func() bool {
 		q, err := core.ResourceQuotas("busy").Get(t.Context(), "none", metav1.GetOptions{})
 		used := q.Status.Used[corev1.ResourcePods]
@@ -240,6 +248,25 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 			[]string{"roles: The namespace's quota is too small: Beside its pods job bare/j takes 1 of count/jobs.batch, and the ResourceQuota bare/none allows 0"},
 		},
 		"no quota for Jobs of its own": {func(s *job.Spec) { s.Namespace = "bare"; s.Framework = job.Batch }, []string{"warning framework: No quota now"}},
+		"quota for what the training operator makes": {
+			func(s *job.Spec) { s.Namespace, s.Framework = "denied", job.MPI },
+			[]string{
+				"roles: The namespace's quota is too small: Beside its pods job denied/j takes 1 of count/rolebindings.rbac.authorization.k8s.io, and",
+				"roles: The namespace's quota is too small: Beside its pods job denied/j takes 1 of count/roles.rbac.authorization.k8s.io, and",
+			},
+		},
+		"quota for ServiceAccounts that is used": {
+			func(s *job.Spec) { s.Namespace, s.Framework = "taken", job.MPI },
+			[]string{"warning roles: No quota now: Beside its pods job taken/j takes 1 of count/serviceaccounts, and the ResourceQuota taken/none allows 1, of which 1 is used: the job waits until there is room"},
+		},
+		"quota for what MPIJobs of v1alpha1 take": {
+			func(s *job.Spec) { s.Namespace, s.Framework, s.Version = "denied", job.MPI, contract.MPIAlphaVersion },
+			[]string{
+				"roles: The namespace's quota is too small: Beside its pods job denied/j takes 1 of count/rolebindings.rbac.authorization.k8s.io, and",
+				"roles: The namespace's quota is too small: Beside its pods job denied/j takes 1 of count/roles.rbac.authorization.k8s.io, and",
+				"roles: The namespace's quota is too small: Beside its pods job denied/j takes 1 of count/statefulsets.apps, and",
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := plain()
@@ -277,6 +304,14 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 	pods, err := core.Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: "training.kubeflow.org/job-name=j"})
 	require.NoError(t, err)
 	assert.Empty(t, pods.Items, "nothing was created")
+
+	t.Run("quota for what the MPI operator makes", func(t *testing.T) {
+		spec := plain()
+		spec.Namespace, spec.Framework, spec.Version = "denied", job.MPI, contract.MPIOperatorVersion
+		got := said(preflight.Resume(t.Context(), client, spec.Complete(), "", nil).Findings(1)) // the platform does not serve it
+		require.Len(t, got, 1)
+		assert.Contains(t, got[0], "Beside its pods job denied/j takes 1 of secrets, and the ResourceQuota denied/none allows 0")
+	})
 
 	t.Run("what has gone since the plan", func(t *testing.T) {
 		spec := plain()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	quantity "k8s.io/apimachinery/pkg/api/resource"
@@ -16,8 +17,11 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 )
 
-// noQuota is the headline of what the dry run of one pod says of a ResourceQuota.
-const noQuota = "No quota now"
+// The headlines of what a dry run says of a ResourceQuota that is used up, and of one that never has room.
+const (
+	noQuota       = "No quota now"
+	quotaTooSmall = "The namespace's quota is too small"
+)
 
 // resourceQuotas holds what the pods that a gang needs ask for together, and what is made beside
 // pods, against the namespace's ResourceQuotas: the dry run is of one pod.
@@ -67,25 +71,35 @@ func (c *check) draw(quota *corev1.ResourceQuota, name corev1.ResourceName, aske
 // of which the dry run may come no further than to Kubeflow Trainer ([runtimeFirst]).
 func (c *check) made() map[corev1.ResourceName]int64 {
 	made := map[corev1.ResourceName]int64{}
+	count := func(resources ...string) {
+		for _, r := range resources {
+			made["count/"+corev1.ResourceName(r)]++
+			made[corev1.ResourceName(r)]++ // the other name, of those that have one
+		}
+	}
 	for _, object := range c.spec.Needs() {
 		switch {
 		case object.Kind == "Service":
-			made[corev1.ResourceServices]++
-			made["count/services"]++
+			count("services")
 		case object.Kind == contract.BatchJobKind && c.spec.Framework != job.Batch: // that one is the job itself
-			made["count/jobs.batch"]++
+			count("jobs.batch")
 		}
 	}
-	if c.spec.Framework == job.MPI {
-		made[corev1.ResourceConfigMaps]++
-		made["count/configmaps"]++
-	}
-	if c.spec.Framework == job.TrainJob {
-		for resource, kind := range map[string]job.Framework{contract.TrainJobResource: job.TrainJob, contract.JobSetResource: job.JobSet} {
-			made[corev1.ResourceName("count/"+resource+"."+kind.GVK().Group)]++
-		}
+	switch c.spec.Framework {
+	case job.MPI:
+		count(support[c.spec.Version]...)
+	case job.TrainJob:
+		count(contract.TrainJobResource+"."+job.TrainJob.GVK().Group, contract.JobSetResource+"."+job.JobSet.GVK().Group)
 	}
 	return made
+}
+
+// support is what the operators of MPIJobs make for one beside pods and what [job.Spec.Needs] lists, by the version (training
+// operator v1.9.3 pkg/controller.v1/mpi; mpi-operator v0.2.3 pkg/controllers/v1alpha1 and v0.6.0 pkg/controller).
+var support = map[string][]string{
+	"":                          {"configmaps", "serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io"},
+	contract.MPIAlphaVersion:    {"configmaps", "serviceaccounts", "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "statefulsets.apps"},
+	contract.MPIOperatorVersion: {"configmaps", "secrets"},
 }
 
 // resourceQuota holds an amount against one limit; asking says of whom it is, by the job, the amount and the resource, and
@@ -101,7 +115,7 @@ func (c *check) resourceQuota(quota *corev1.ResourceQuota, name corev1.ResourceN
 	switch {
 	case asked.Cmp(hard) > 0:
 		c.findings = slices.DeleteFunc(c.findings, said)
-		c.add("roles", "The namespace's quota is too small", "%s: %s. Raise the quota, or make the job smaller.", what, otherwise)
+		c.add("roles", quotaTooSmall, "%s: %s. Raise the quota, or make the job smaller.", what, otherwise)
 	case sum.Cmp(hard) > 0 && !slices.ContainsFunc(c.findings, said):
 		c.findings = append(c.findings, Finding{Warning: true, Attribute: "roles", Summary: noQuota,
 			Detail: what + ": the job waits until there is room in the namespace's ResourceQuota."})
@@ -145,4 +159,37 @@ func charged(pod *corev1.Pod) corev1.ResourceList {
 		counted["limits."+name] = amount
 	}
 	return counted
+}
+
+// quotaExceeded begins what the API server says of a ResourceQuota that is used up.
+const quotaExceeded = "exceeded quota: "
+
+// MayPass reports whether a refusal may be over without anybody's doing: a ResourceQuota is used up, whose limits leave
+// room for what is asked once others have gone.
+func MayPass(refusal string) bool {
+	_, text, exceeded := strings.Cut(refusal, quotaExceeded)
+	if !exceeded {
+		return false
+	}
+	requested, limits := amounts(text, "requested: "), amounts(text, "limited: ")
+	for name, limit := range limits {
+		if asked, known := requested[name]; known && asked.Cmp(limit) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// amounts are those in the API server's text after a word, as in "requested: pods=1,cpu=2, used: pods=3".
+func amounts(text, after string) map[string]quantity.Quantity {
+	_, text, _ = strings.Cut(text, after)
+	text, _, _ = strings.Cut(text, ", ")
+	found := map[string]quantity.Quantity{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, amount, _ := strings.Cut(part, "=")
+		if n, err := quantity.ParseQuantity(strings.TrimSpace(amount)); err == nil {
+			found[name] = n
+		}
+	}
+	return found
 }

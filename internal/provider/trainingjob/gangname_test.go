@@ -193,3 +193,22 @@ resource "gpuplan_training_job" "j" {
 	assert.Contains(t, said, "the scheduler waits: 5 more pods of gang default/j must appear before it can start")
 	assert.NotContains(t, said, "no scheduler has looked")
 }
+
+// Where no pod was made and no event says why, the end of a wait says where to look.
+func TestWaitForPodsThatNobodyMakes(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	serveJobs(cloud)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, `
+resource "gpuplan_training_job" "j" {
+  name            = "j"
+  framework       = "mpi"
+  image           = "train:1"
+  placement_check = "off"
+  roles           = { worker = { replicas = 2, gpus = 1 } }
+  timeouts        = { create = "3s" }
+}
+`)
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")),
+		"no pod of it was made, and its operator does not say why: does that run, and what does its log say?")
+}

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -134,7 +132,7 @@ func (f *refusalFollower) take(ctx context.Context, event *corev1.Event) {
 
 // fail begins the time after which the wait ends, unless what has failed may pass; mu must be held.
 func (f *refusalFollower) fail(message string) {
-	if f.limit == nil && !f.created && !mayPass(message) {
+	if f.limit == nil && !f.created && !preflight.MayPass(message) {
 		f.limit = time.AfterFunc(patience, f.end)
 	}
 }
@@ -162,39 +160,6 @@ func (f *refusalFollower) askForJobs(ctx context.Context) {
 
 // jobsMissing is how long a JobSet may have no Jobs before it is asked why.
 const jobsMissing = 5 * time.Second
-
-// quotaExceeded begins what the API server says of a ResourceQuota that is used up.
-const quotaExceeded = "exceeded quota: "
-
-// mayPass reports whether a refusal may be over without anybody's doing: a ResourceQuota is used up, whose limits leave
-// room for what is asked once others have gone.
-func mayPass(refusal string) bool {
-	_, text, exceeded := strings.Cut(refusal, quotaExceeded)
-	if !exceeded {
-		return false
-	}
-	requested, limits := amounts(text, "requested: "), amounts(text, "limited: ")
-	for name, limit := range limits {
-		if asked, known := requested[name]; known && asked.Cmp(limit) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// amounts are those in the API server's text after a word, as in "requested: pods=1,cpu=2, used: pods=3".
-func amounts(text, after string) map[string]resource.Quantity {
-	_, text, _ = strings.Cut(text, after)
-	text, _, _ = strings.Cut(text, ", ")
-	found := map[string]resource.Quantity{}
-	for part := range strings.SplitSeq(text, ",") {
-		name, amount, _ := strings.Cut(part, "=")
-		if quantity, err := resource.ParseQuantity(strings.TrimSpace(amount)); err == nil {
-			found[name] = quantity
-		}
-	}
-	return found
-}
 
 // The reasons of events about a pod that cannot be created: the training operator's, that of the
 // controllers of StatefulSets and Jobs, and the MPI operator's, which has the same for a launcher that has failed.
@@ -242,6 +207,13 @@ func (f *refusalFollower) refused() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.limit != nil && !f.created
+}
+
+// silent reports whether no pod was created and nobody has said why.
+func (f *refusalFollower) silent() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.created && f.last == ""
 }
 
 func (f *refusalFollower) reason() string {

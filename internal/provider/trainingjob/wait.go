@@ -74,6 +74,9 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 	if pods.ignored() {
 		reasons = append(reasons, r.unheard(context.WithoutCancel(ctx), spec))
 	}
+	if errors.Is(err, context.DeadlineExceeded) && refusals.silent() && pending(obj) {
+		reasons = append(reasons, said{"no pod of it was made, and its operator does not say why", "does that run, and what does its log say?"})
+	}
 	err = because(err, reasons)
 	if errors.Is(err, errFailed) {
 		if words := lastWords(context.WithoutCancel(ctx), client, spec, live.GetCreationTimestamp()); words != "" {
@@ -81,6 +84,15 @@ func (r *trainingJob) wait(ctx context.Context, client *kube.Client, spec job.Sp
 		}
 	}
 	return obj, err
+}
+
+// pending reports whether a job waits for its pods, and for nobody to let it start.
+func pending(obj *unstructured.Unstructured) bool {
+	if obj == nil {
+		return false
+	}
+	status, err := job.StatusOf(obj)
+	return err == nil && status.Phase == job.Pending
 }
 
 // unheard is why no scheduler has said anything of a job's pods: ours says nothing at first of a gang

@@ -462,7 +462,7 @@ func (c *check) job() {
 	if stored == nil || !whole || c.onHub {
 		return
 	}
-	c.refused(itself, "create the Jobs of "+obj.GetKind()+" "+c.spec.ID(), Jobs(c.ctx, c.Client, c.spec))
+	c.refused("roles", "create the Jobs of "+obj.GetKind()+" "+c.spec.ID(), Jobs(c.ctx, c.Client, c.spec))
 	job.Join(stored, runtime)
 	if spec, err := job.Parse(stored); err == nil {
 		c.Stored = &spec
@@ -554,7 +554,9 @@ func (c *check) refused(attribute, deed string, err error) {
 		}
 		c.add(attribute, "The served kind lacks fields",
 			"The cluster would drop or refuse fields to %s: %s. Its CRD is not that of %s: install that one%s.", deed, fields, c.spec.Framework.Runner(), beside)
-	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
+	case attribute == itself && apierrors.IsForbidden(err) && strings.Contains(text, quotaExceeded) && !MayPass(text):
+		c.add(attribute, quotaTooSmall, "The cluster would never %s: %s. Raise the quota.", deed, text)
+	case apierrors.IsForbidden(err) && strings.Contains(text, quotaExceeded):
 		then := "The job waits"
 		if attribute == itself {
 			then = "The apply cannot create it"

@@ -95,8 +95,7 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 		"full": {corev1.ResourcePods: quantity.MustParse("0")}, "small": {"requests.aliyun.com/gpu": quantity.MustParse("3")},
 		"denied": {"count/roles.rbac.authorization.k8s.io": quantity.MustParse("0"), "count/rolebindings.rbac.authorization.k8s.io": quantity.MustParse("0"), "count/statefulsets.apps": quantity.MustParse("0"),
 			corev1.ResourceSecrets: quantity.MustParse("0")},
-		"taken": {"count/serviceaccounts": quantity.MustParse("1")},
-		"busy":  {corev1.ResourcePods: quantity.MustParse("2"), corev1.ResourceRequestsCPU: quantity.MustParse("64"), "count/jobs.batch": quantity.MustParse("3")},
+		"busy": {corev1.ResourcePods: quantity.MustParse("2"), corev1.ResourceRequestsCPU: quantity.MustParse("64"), "count/jobs.batch": quantity.MustParse("3")},
 	} {
 		_, err := core.ResourceQuotas(name).Create(t.Context(), &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
@@ -139,6 +138,10 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 			return err == nil
 		})
 	}
+	_, err = core.ResourceQuotas("taken").Create(t.Context(), &corev1.ResourceQuota{ // after the ServiceAccount, which it counts then
+		ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/serviceaccounts": quantity.MustParse("1")}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	for _, name := range []string{"full", "small", "busy", "scoped", "lasting", "bare", "denied", "taken"} {
 		await(func() bool {
 			quotas, err := core.ResourceQuotas(name).List(t.Context(), metav1.ListOptions{})
@@ -247,7 +250,10 @@ func TestJobOnTheLocalPlatform(t *testing.T) {
 			func(s *job.Spec) { s.Namespace, s.Framework = "bare", job.JobSet },
 			[]string{"roles: The namespace's quota is too small: Beside its pods job bare/j takes 1 of count/jobs.batch, and the ResourceQuota bare/none allows 0"},
 		},
-		"no quota for Jobs of its own": {func(s *job.Spec) { s.Namespace = "bare"; s.Framework = job.Batch }, []string{"warning framework: No quota now"}},
+		"no quota for Jobs of its own": {
+			func(s *job.Spec) { s.Namespace, s.Framework = "bare", job.Batch },
+			[]string{"framework: The namespace's quota is too small: The cluster would never create Job bare/j: jobs.batch \"j\" is forbidden: exceeded quota: none, requested: count/jobs.batch=1, used: count/jobs.batch=0, limited: count/jobs.batch=0. Raise the quota."},
+		},
 		"quota for what the training operator makes": {
 			func(s *job.Spec) { s.Namespace, s.Framework = "denied", job.MPI },
 			[]string{

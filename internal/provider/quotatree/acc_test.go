@@ -672,3 +672,119 @@ output "verdict" { value = data.gpuplan_placement.this.verdict }
 		assert.Contains(t, acctest.Unwrapped(cli.Must(t, "apply", "-auto-approve")), "1 of 2 members fit: quota root/a: max of aliyun.com/gpu is 4, 3 is used", pools)
 	}
 }
+
+// Without a tree, jobs start beyond their quota and evict others: one that is replaced goes on, changed in place, however
+// Terraform comes to replace it.
+func TestTreeThatIsReplaced(t *testing.T) {
+	const trigger = "resource \"terraform_data\" \"n\" {\n  input = %d\n}\n"
+	for name, test := range map[string]struct {
+		body    string // of the resource
+		prepare []string
+		option  string
+	}{
+		"by order":   {option: "-replace=" + main},
+		"tainted":    {prepare: []string{"taint", main}},
+		"triggered":  {body: "lifecycle {\n    replace_triggered_by = [terraform_data.n]\n  }"},
+		"made first": {body: "lifecycle {\n    create_before_destroy = true\n  }", option: "-replace=" + main},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := acctest.StartCloud(t)
+			installKind(t, cloud)
+			cli := acctest.StartCLI(t)
+			cli.Write(t, fmt.Sprintf(trigger, 1)+treeOf(total, `research = {}`, test.body))
+			cli.Must(t, "apply", "-auto-approve")
+			first := live(t, cloud).GetUID()
+			if test.prepare != nil {
+				cli.Must(t, test.prepare...)
+			}
+			cli.Write(t, fmt.Sprintf(trigger, 2)+treeOf(total, `vision = {}`, test.body))
+			said := acctest.Unwrapped(cli.Must(t, append([]string{"apply", "-auto-approve"}, strings.Fields(test.option)...)...))
+			assert.Contains(t, said, "1 added, 1 changed, 1 destroyed")
+			assert.Contains(t, said, "Quota tree was there already")
+			assert.Equal(t, first, live(t, cloud).GetUID(), "it was there all the time")
+			assert.Equal(t, "vision", leafOf(t, cloud))
+			cli.Unchanged(t)
+			cli.Must(t, "destroy", "-auto-approve")
+			_, err := cloud.Kube.Get(t.Context(), kind, contract.QuotaTreeNamespace, contract.QuotaTreeName)
+			assert.True(t, kube.IsNotFound(err), "%v", err)
+		})
+	}
+}
+
+// leafOf is the name of the first node below the root.
+func leafOf(t *testing.T, cloud *acctest.Cloud) string {
+	t.Helper()
+	children, _, err := unstructured.NestedSlice(live(t, cloud).Object, "spec", "root", "children")
+	require.NoError(t, err)
+	require.NotEmpty(t, children)
+	return children[0].(map[string]any)["name"].(string)
+}
+
+// One that was imported and has not the stamp of this configuration yet goes on as well, and gets it.
+func TestImportedTreeThatIsReplaced(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	tree := &unstructured.Unstructured{}
+	require.NoError(t, tree.UnmarshalJSON([]byte(fleetTree)))
+	cloud.Put(t, tree)
+	first := live(t, cloud).GetUID()
+	cli := acctest.StartCLI(t)
+	cli.Write(t, acctest.Owner("a")+fleetConfig("  max_jobs = 10000000000"))
+	cli.Must(t, "import", main, "kube-system/elasticquotatree")
+	cli.Must(t, "apply", "-auto-approve", "-replace="+main)
+	assert.Equal(t, first, live(t, cloud).GetUID())
+	assert.Equal(t, "a", live(t, cloud).GetLabels()[contract.OwnerLabel])
+	cli.Unchanged(t)
+}
+
+// One of another name cannot go on as the new one: until that is made the cluster has none, which needs consent.
+func TestTreeOfAnotherNameThatIsReplaced(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	tree := &unstructured.Unstructured{}
+	require.NoError(t, tree.UnmarshalJSON([]byte(fleetTree)))
+	tree.SetName("theirs")
+	cloud.Put(t, tree)
+	cli := acctest.StartCLI(t)
+	cli.Write(t, fleetConfig("  max_jobs = 10000000000"))
+	cli.Must(t, "import", main, "kube-system/theirs")
+	for _, taint := range []bool{false, true} {
+		if taint {
+			cli.Must(t, "taint", main)
+		}
+		said, err := cli.Run("plan", "-replace="+main)
+		require.Error(t, err, said)
+		assert.Contains(t, acctest.Unwrapped(said), "Until kube-system/elasticquotatree is made in the place of kube-system/theirs the cluster has no quota tree, and running jobs may be evicted")
+	}
+	cli.Write(t, fleetConfig("  max_jobs = 10000000000\n  allow_disruption = true"))
+	cli.Must(t, "apply", "-auto-approve")
+	live(t, cloud)
+	_, err := cloud.Kube.Get(t.Context(), kind, contract.QuotaTreeNamespace, "theirs")
+	assert.True(t, kube.IsNotFound(err), "%v", err)
+}
+
+// A replacement that was cut off before it came to the tree leaves nothing by which a destroy would keep it.
+func TestDestroyAfterAReplacementThatFailed(t *testing.T) {
+	cloud := acctest.StartCloud(t)
+	installKind(t, cloud)
+	be := func(uid types.UID) {
+		cloud.API.Remove(corev1.SchemeGroupVersion.WithKind("Namespace"), "", metav1.NamespaceSystem)
+		cloud.Put(t, &corev1.Namespace{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: uid},
+		})
+	}
+	be("first")
+	cli := acctest.StartCLI(t)
+	cli.Write(t, treeOf(total, quotas, ""))
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Must(t, "plan", "-out=saved", "-replace="+main)
+	be("second")
+	said, err := cli.Run("apply", "saved")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "Quota tree was not deleted")
+	be("first")
+	cli.Must(t, "destroy", "-auto-approve")
+	_, err = cloud.Kube.Get(t.Context(), kind, contract.QuotaTreeNamespace, contract.QuotaTreeName)
+	assert.True(t, kube.IsNotFound(err), "%v", err)
+}

@@ -48,24 +48,32 @@ func (r *tree) remove(ctx context.Context, m *model) (diags diag.Diagnostics, er
 	if err != nil {
 		return nil, err
 	}
-	if others, err := r.others(ctx, client, m); others || err != nil {
+	live, others, err := r.live(ctx, client, m)
+	switch {
+	case others || err != nil:
 		return nil, err
+	case m.replaced && live != nil && live.GetName() == contract.QuotaTreeName && live.GetDeletionTimestamp() == nil:
+		r.Session.Ledger.Own(owned)
+		return nil, nil
 	}
 	defer r.Session.Changed()
 	return nil, client.Delete(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
 }
 
-// others reports whether the tree that has the resource's name by now is someone else's.
-func (r *tree) others(ctx context.Context, client *kube.Client, m *model) (bool, error) {
-	obj, err := client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
-	if kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed) {
-		return false, nil
+// live is the tree that has the resource's name by now, nil for none. others means that it is someone else's.
+func (r *tree) live(ctx context.Context, client *kube.Client, m *model) (obj *unstructured.Unstructured, others bool, err error) {
+	obj, err = client.Get(ctx, kind, contract.QuotaTreeNamespace, objectName(*m))
+	switch {
+	case kube.IsNotFound(err) || errors.Is(err, kube.ErrNotServed):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
 	}
-	return err == nil && r.Foreign(m, obj), err
+	return obj, r.Foreign(m, obj), nil
 }
 
-// apply writes the tree; before is nil for a new one. A new one takes over a tree that exists only if an apply of this
-// configuration created it, and did not live to record it.
+// apply writes the tree; before is nil for a new one. A new one takes over a tree that exists only if it replaces that, or
+// an apply of this configuration created it, and did not live to record it.
 func (r *tree) apply(ctx context.Context, of tfsdk.State, before, m *model) (diags diag.Diagnostics) {
 	client, err := r.Session.Kube()
 	if err != nil {
@@ -126,7 +134,7 @@ func (r *tree) described(ctx context.Context, of tfsdk.State, m *model) (*unstru
 
 // update writes the tree that the resource has had.
 func (r *tree) update(ctx context.Context, client *kube.Client, before *model, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	others, err := r.others(ctx, client, before)
+	_, others, err := r.live(ctx, client, before)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +223,7 @@ func waitServed(ctx context.Context, client *kube.Client) error {
 }
 
 // makeRoom refuses a new tree beside another one, and waits for one that is being deleted. exists
-// means that an earlier apply of this configuration has made the tree.
+// means that the tree is there already, to go on.
 func (r *tree) makeRoom(ctx context.Context, client *kube.Client) (exists bool, err error) {
 	items, err := client.List(ctx, kind, contract.QuotaTreeNamespace, "")
 	if err != nil {
@@ -237,11 +245,11 @@ func (r *tree) makeRoom(ctx context.Context, client *kube.Client) (exists bool, 
 	return exists, nil
 }
 
-// second says that a tree is in the way of a new one, unless an earlier apply of this
+// second says that a tree is in the way of a new one, unless that replaces it, or an earlier apply of this
 // configuration has made it.
 func (r *tree) second(live metav1.Object) error {
 	stamp := live.GetLabels()[contract.OwnerLabel]
-	if live.GetName() == contract.QuotaTreeName && r.Session.Mine(stamp) {
+	if live.GetName() == contract.QuotaTreeName && (r.Session.Ledger.Owns(owned) || r.Session.Mine(stamp)) {
 		return nil
 	}
 	name := contract.QuotaTreeNamespace + "/" + live.GetName()

@@ -25,7 +25,8 @@ type model struct {
 	AllowDisruption types.Bool     `tfsdk:"allow_disruption"`
 	Timeouts        timeouts.Value `tfsdk:"timeouts"`
 
-	kept lifecycle.Kept
+	kept     lifecycle.Kept
+	replaced bool // a new one follows its deletion
 }
 
 // node is one entry of quotas.

@@ -30,6 +30,8 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if r.Session == nil {
 		return
 	}
+	isNew := req.State.Raw.IsNull()
+	resp.Diagnostics.Append(noteReplacement(ctx, isNew, resp.Private)...)
 	if req.Plan.Raw.IsNull() {
 		r.Session.ShowCluster(ctx)
 		for _, f := range r.Session.Ledger.RecordTree(nil) {
@@ -41,7 +43,6 @@ func (r *tree) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, r
 	if resp.Diagnostics.Append(req.Plan.Get(ctx, &plan)...); resp.Diagnostics.HasError() {
 		return
 	}
-	isNew := req.State.Raw.IsNull()
 	if !isNew && r.leaves(ctx, plan) {
 		plan.ID = types.StringUnknown()
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("id"))
@@ -151,6 +152,12 @@ func (r *tree) checkExisting(ctx context.Context, plan model, spec quota.Spec, t
 	}
 	live := snapshot.QuotaTree
 	if live == nil || live.GetDeletionTimestamp() != nil {
+		return diags
+	}
+	if live.GetName() != contract.QuotaTreeName && !plan.AllowDisruption.ValueBool() { // an error, since Terraform shows no warning of -replace
+		diags.AddError("Running jobs may be evicted", fmt.Sprintf(
+			"Until %s is made in the place of %s/%s the cluster has no quota tree, and running jobs may be evicted for others that start beyond their quota. Set allow_disruption = true to permit it.",
+			plan.ID.ValueString(), live.GetNamespace(), live.GetName()))
 		return diags
 	}
 	if lost && !r.Session.Ledger.Applying() {

@@ -33,7 +33,7 @@ func New() resource.Resource {
 			{Name: "name", Description: "Name of the ElasticQuotaTree."},
 		},
 		ID: func(m *model) string { return m.ID.ValueString() }, Import: r.importID,
-		Add: r.add, Look: r.look, Change: r.change, Remove: r.remove,
+		Add: r.add, Look: r.look, Change: r.change, Recollect: r.recallReplacement, Remove: r.remove,
 		Kept:      func(m *model) *lifecycle.Kept { return &m.kept },
 		InCluster: true,
 	}

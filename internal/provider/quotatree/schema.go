@@ -24,7 +24,7 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "The quota tree of the cluster (`ElasticQuotaTree`): what every team is guaranteed (`min`) and what it may use at most (`max`).\n\n" +
 			"A cluster has one effective tree, in the namespace `kube-system`. Creating a second one is refused; import the existing one instead. " +
-			"The whole tree belongs to this resource: someone else's changes to what is written here show up as drift.",
+			"The whole tree belongs to this resource: someone else's changes to what is written here show up as drift. A tree that is replaced (`-replace`, `terraform taint`, `replace_triggered_by`) goes on and is changed in place, so that the cluster is never without one.",
 		Attributes: map[string]schema.Attribute{
 			"id": schema.StringAttribute{
 				MarkdownDescription: "Namespace and name of the object, for import.",
@@ -77,7 +77,7 @@ func (r *tree) Schema(ctx context.Context, _ resource.SchemaRequest, resp *resou
 			},
 			"allow_disruption": schema.BoolAttribute{
 				MarkdownDescription: "Allows a change that takes quota away from running jobs: lowering a maximum, or the total, below what running pods use, with GPUs or without, of jobs or not, or removing a leaf to which running jobs are charged. " +
-					"Such jobs keep running, but over their quota. Default `false`.",
+					"Such jobs keep running, but over their quota. Also allows replacing an imported tree of another name than `elasticquotatree`, which leaves the cluster without one for a moment. Default `false`.",
 				Optional: true, Computed: true, Default: booldefault.StaticBool(false),
 			},
 			"timeouts": duration.Timeouts(timeouts.Attributes(ctx, timeouts.Opts{Create: true, Update: true, Delete: true,

@@ -39,6 +39,7 @@ func main() {
 		options = append(options, tf6server.WithManagedDebug())
 	} else {
 		by.Targets, by.Tests, by.Applies, by.Parallelism = command.Targets(), command.Tests(), command.Applies(), command.Parallelism()
+		by.Refreshes = command.Refreshes()
 		started = server.Command{Destroys: command.Destroys(), Plan: command.Plan()}
 		// A destroy is never refused, a saved plan was when it was made, and the state of tests is theirs alone.
 		if !started.Destroys && started.Plan == "" && !by.Tests {

@@ -52,6 +52,8 @@ type Command struct {
 	Applies bool
 	// Parallelism is how many resources Terraform visits at a time, 0 where that is not known.
 	Parallelism int
+	// Refreshes means that it takes over what there is, and changes nothing.
+	Refreshes bool
 	// Tests means that it is `terraform test`.
 	Tests bool
 	// Siblings are the other processes of this provider that it runs, nil for none.
@@ -130,7 +132,10 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 	if resp.Diagnostics.HasError() {
 		return
 	}
-	settings := session.Settings{UserAgent: "terraform-provider-gpuplan/" + p.version, Targets: p.command.Targets, Applies: p.command.Applies, Parallelism: p.command.Parallelism}
+	settings := session.Settings{
+		UserAgent: "terraform-provider-gpuplan/" + p.version,
+		Targets:   p.command.Targets, Applies: p.command.Applies, Refreshes: p.command.Refreshes, Parallelism: p.command.Parallelism,
+	}
 	settings.Unknown = readAll([]setting{
 		{session.Region, c.Region, &settings.Region},
 		{session.ClusterID, c.ClusterID, &settings.ClusterID},

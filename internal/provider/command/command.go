@@ -22,6 +22,10 @@ func Destroys() bool {
 	return destroys(arguments(os.Getppid()), os.Getenv)
 }
 
+// Refreshes reports whether the command takes over what there is and changes nothing: plan or apply with -refresh-only.
+// Where the parent's arguments cannot be read, on Windows, only the environment's count, TF_CLI_ARGS.
+func Refreshes() bool { return refreshes(arguments(os.Getppid()), os.Getenv) }
+
 // Targets reports whether the command is about a part of the configuration only, by -target
 // or -exclude. Where the parent's arguments cannot be read, on Windows, only the
 // environment's count, TF_CLI_ARGS.
@@ -87,14 +91,19 @@ func withEnvironment(args []string, name string, env func(string) string) []stri
 
 // destroys decides by the arguments, those of the environment included.
 func destroys(args []string, env func(string) string) bool {
-	name := nameOf(args)
-	if name == "destroy" {
-		return true
-	}
+	return nameOf(args) == "destroy" || switchedOn("destroy", args, env)
+}
+
+func refreshes(args []string, env func(string) string) bool {
+	return switchedOn("refresh-only", args, env)
+}
+
+// switchedOn reports whether an option without a value is set.
+func switchedOn(option string, args []string, env func(string) string) bool {
 	on := false
-	for _, arg := range withEnvironment(args, name, env) {
+	for _, arg := range withEnvironment(args, nameOf(args), env) {
 		flag, value, valued := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if !strings.HasPrefix(arg, "-") || flag != "destroy" {
+		if !strings.HasPrefix(arg, "-") || flag != option {
 			continue
 		}
 		on = !valued

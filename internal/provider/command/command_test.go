@@ -78,6 +78,21 @@ func TestDestroys(t *testing.T) {
 	assert.False(t, destroys(nil, func(string) string { return "" }), "where nothing can be read")
 }
 
+func TestRefreshes(t *testing.T) {
+	for line, want := range map[string]bool{
+		"terraform apply -refresh-only -auto-approve":       true,
+		"terraform plan --refresh-only=true":                true,
+		"terraform plan -refresh-only=false":                false,
+		"terraform plan -refresh=false":                     false,
+		"terraform plan -out refresh-only":                  false,
+		"TF_CLI_ARGS_apply=-refresh-only terraform apply":   true,
+		"TF_CLI_ARGS_apply=-refresh-only terraform destroy": false,
+		"": false,
+	} {
+		assert.Equal(t, want, refreshes(commandLine(line)), line)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	for line, want := range map[string]string{
 		"terraform apply p.out":                                  "p.out",

@@ -162,6 +162,24 @@ func (r *Resource[M]) elsewhere(ctx context.Context, m *M) string {
 	return ""
 }
 
+// moved says that what is found is in another cluster than the one that has it: it has come back there, as from a backup, or
+// is one of its name that another state has. It counts as the former once a command refreshes the state and does nothing else.
+func (r *Resource[M]) moved(ctx context.Context, m *M) (diags diag.Diagnostics) {
+	where := r.elsewhere(ctx, m)
+	switch {
+	case where == "":
+	case r.Session.Refreshes:
+		r.Kept(m).Cluster = ""
+		diags.AddWarning(r.Title+" is in another cluster", fmt.Sprintf("%s %s counts as the one of this cluster from now on: %s.", r.Title, r.ID(m), where))
+	default:
+		diags.AddWarning(r.Title+" is in another cluster", fmt.Sprintf(
+			"%s %s need not be what has its name here: %s. Where the kubeconfig or its context is the wrong one, do not apply: what is here would be changed. "+
+				"Where this cluster has come in the place of that one, as from a backup, refresh the state (`terraform apply -refresh-only`): until then it is not deleted here.",
+			r.Title, r.ID(m), where))
+	}
+	return diags
+}
+
 // Private is where Terraform keeps it.
 type Private interface {
 	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)

@@ -146,9 +146,7 @@ func (r *Resource[M]) Read(ctx context.Context, req resource.ReadRequest, resp *
 		resp.Diagnostics.Append(r.sayTakenOver(&m)...)
 		resp.State.RemoveResource(ctx)
 	default:
-		if r.InCluster {
-			r.Kept(&m).Cluster = "" // it may have come back in another one, from a backup
-		}
+		resp.Diagnostics.Append(r.moved(ctx, &m)...)
 		resp.Diagnostics.Append(fields.Set(ctx, &resp.State, m)...)
 		resp.Diagnostics.Append(r.keep(ctx, resp.Private, &m)...)
 	}

@@ -97,6 +97,8 @@ type Settings struct {
 	Targets bool
 	// Applies means that this may be the walk in which Terraform carries a plan out.
 	Applies bool
+	// Refreshes means that Terraform takes over what there is, and changes nothing.
+	Refreshes bool
 	// Parallelism is how many resources Terraform visits at a time, 0 where that is not known.
 	Parallelism int
 	// Unknown are the attributes whose values are unknown until apply.

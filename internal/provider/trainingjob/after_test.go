@@ -22,8 +22,8 @@ func TestAfterTakesReferencesOnly(t *testing.T) {
 		"a literal ID":    {`["default/first"]`, `after names a job by "default/first", which does not say where that job is placed`},
 		"the ID":          {`[gpuplan_training_job.first.id]`, "Use .placed instead of .id, or of a name in quotes: after = [gpuplan_training_job.NAME.placed]"},
 		"nothing":         {`[""]`, "An entry of after names no job"},
-		"itself":          {`["default/second#unplanned"]`, "after of job default/second names the job itself"},
-		"a job elsewhere": {`["other/gone#0123abcd"]`, `after holds "other/gone#0123abcd", which is no job's placed in this plan`},
+		"itself":          {`["default/second#unplanned"]`, "after of job default/second names the job itself: leave it out. Where a job of the same name in another cluster is meant: after orders the jobs of one cluster."},
+		"a job elsewhere": {`["other/gone#0123abcd"]`, `after holds "other/gone#0123abcd", which is no job's placed in this plan of the cluster; after orders the jobs of one cluster`},
 		"a stale place":   {`["${gpuplan_training_job.first.id}#0123abcd"]`, "which is no job's placed in this plan"},
 		"one of for_each": {`[for other in ["default/first"] : other]`, "make two resources of them"},
 	}

@@ -61,7 +61,7 @@ func (c checker) before(after types.List) (ids []string, known bool, diags diag.
 		id, mark, _ := strings.Cut(token.ValueString(), "#")
 		switch {
 		case id == c.spec.ID():
-			diags.AddAttributeError(at, "Job comes after itself", fmt.Sprintf("after of job %s names the job itself: leave it out.", id))
+			diags.AddAttributeError(at, "Job comes after itself", fmt.Sprintf("after of job %s names the job itself: leave it out. Where a job of the same name in another cluster is meant: after orders the jobs of one cluster.", id))
 		case mark == existsMark:
 		case mark == c.mark(id):
 			ids = append(ids, id)
@@ -70,7 +70,7 @@ func (c checker) before(after types.List) (ids []string, known bool, diags diag.
 				"Job %s exists, but this plan has not read what it holds now. Plan without -refresh=false.", id))
 		default:
 			diags.AddAttributeError(at, "No such job in this plan", fmt.Sprintf(
-				"after holds %.80q, which is no job's placed in this plan. Refer to the job, as in after = [gpuplan_training_job.NAME.placed], and do not copy the value.", token.ValueString()))
+				"after holds %.80q, which is no job's placed in this plan of the cluster; after orders the jobs of one cluster. Refer to the job, as in after = [gpuplan_training_job.NAME.placed], and do not copy the value.", token.ValueString()))
 		}
 	}
 	return ids, true, diags

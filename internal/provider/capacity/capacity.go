@@ -18,8 +18,6 @@ import (
 
 // Capacity is what one pool offers.
 type Capacity struct {
-	// ClusterID is that of the pool's cluster, nil where that is not known.
-	ClusterID *string `tfsdk:"cluster_id"`
 	// Pool is the pool's name.
 	Pool         string `tfsdk:"pool"`
 	InstanceType string `tfsdk:"instance_type"`

@@ -25,8 +25,6 @@ const mib = int64(1) << 20
 
 // Pool describes the nodes of a pool, whether they exist or not.
 type Pool struct {
-	// ClusterID is that of its cluster, "" where that is not known.
-	ClusterID    string
 	Name         string
 	InstanceType string
 	// Fallbacks are instance types that nodes may have as well; those with other GPUs do not count.
@@ -369,9 +367,6 @@ func (p Pool) empty() Capacity {
 		GPUPolicy:    p.GPUPolicy,
 		Labels:       p.NodeLabels(),
 		Taints:       p.Taints,
-	}
-	if p.ClusterID != "" {
-		c.ClusterID = &p.ClusterID
 	}
 	if it, ok := catalog.Lookup(p.InstanceType); ok {
 		c.GPUModel, c.Wiring, c.GPUsPerNode = it.GPUModel, it.Wiring, int64(it.GPUs)

@@ -8,7 +8,6 @@ import (
 
 // Type is the Terraform type of [Capacity].
 var Type = types.ObjectType{AttrTypes: map[string]attr.Type{
-	"cluster_id":              types.StringType,
 	"pool":                    types.StringType,
 	"instance_type":           types.StringType,
 	"fallback_instance_types": types.ListType{ElemType: types.StringType},
@@ -69,7 +68,6 @@ func Attribute() schema.SingleNestedAttribute {
 			"Give it to a job: `pools = [gpuplan_node_pool.NAME.capacity]`.",
 		Computed: true, CustomType: Type,
 		Attributes: map[string]schema.Attribute{
-			"cluster_id":              text("ID of the pool's cluster, in which alone a job can use it; null where the provider does not know it."),
 			"pool":                    text("Name of the pool."),
 			"instance_type":           text("Instance type of the nodes."),
 			"fallback_instance_types": texts("Instance types that nodes may have as well; null for none. A fresh node offers the least of all of them."),

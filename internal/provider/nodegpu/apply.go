@@ -191,5 +191,5 @@ func (r *nodeGPU) readCapacity(ctx context.Context, m *model) (diags diag.Diagno
 		return diags
 	}
 	nodes, _ := find(snapshot, m.names())
-	return m.setCapacity(ctx, r.Session.ClusterID, snapshot, nodes)
+	return m.setCapacity(ctx, snapshot, nodes)
 }

@@ -106,7 +106,7 @@ func modeOf(labels map[string]string) string {
 }
 
 // refresh takes over what the nodes are.
-func (m *model) refresh(ctx context.Context, clusterID string, snapshot *cluster.Snapshot, nodes []*corev1.Node) (diags diag.Diagnostics) {
+func (m *model) refresh(ctx context.Context, snapshot *cluster.Snapshot, nodes []*corev1.Node) (diags diag.Diagnostics) {
 	var names []string
 	drifted := map[string]string{}
 	for _, n := range nodes {
@@ -120,7 +120,7 @@ func (m *model) refresh(ctx context.Context, clusterID string, snapshot *cluster
 	differences, more := types.MapValueFrom(ctx, types.StringType, drifted)
 	diags.Append(more...)
 	m.ID, m.Nodes, m.DriftedNodes = types.StringValue(strings.Join(names, ",")), nodeSet, differences
-	return append(diags, m.setCapacity(ctx, clusterID, snapshot, nodes)...)
+	return append(diags, m.setCapacity(ctx, snapshot, nodes)...)
 }
 
 // drift says in what a node is not as it should be, "" for nothing.
@@ -152,10 +152,10 @@ func setBy(n *corev1.Node, key string) string {
 }
 
 // setCapacity reads what the nodes offer, null where the catalogue does not describe them.
-func (m *model) setCapacity(ctx context.Context, clusterID string, snapshot *cluster.Snapshot, nodes []*corev1.Node) (diags diag.Diagnostics) {
+func (m *model) setCapacity(ctx context.Context, snapshot *cluster.Snapshot, nodes []*corev1.Node) (diags diag.Diagnostics) {
 	m.Capacity = types.ObjectNull(capacity.Type.AttrTypes)
 	p := m.pool()
-	p.ClusterID, p.InstanceType = clusterID, instanceType(nodes)
+	p.InstanceType = instanceType(nodes)
 	if p.InstanceType == "" || p.Name == "" {
 		return nil
 	}

@@ -74,6 +74,6 @@ func (r *nodeGPU) look(ctx context.Context, of tfsdk.State, m *model) (found boo
 		return false, diags, nil
 	}
 	m.kept.UIDs = lifecycle.UIDsOf(nodes...)
-	diags.Append(m.refresh(ctx, r.Session.ClusterID, snapshot, nodes)...)
+	diags.Append(m.refresh(ctx, snapshot, nodes)...)
 	return true, diags, nil
 }

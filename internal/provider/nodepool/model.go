@@ -74,7 +74,6 @@ func (m model) shrinksUnknown(ctx context.Context, state model) bool {
 // pool describes the nodes; the model must be [model.known].
 func (m model) pool(ctx context.Context) (capacity.Pool, diag.Diagnostics) {
 	p := capacity.Pool{
-		ClusterID:    m.cluster(),
 		Name:         m.Name.ValueString(),
 		InstanceType: m.InstanceType.ValueString(),
 		Mode:         m.Mode.ValueString(),

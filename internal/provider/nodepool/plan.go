@@ -108,7 +108,6 @@ func (r *pool) planCreate(ctx context.Context, plan *model) diag.Diagnostics {
 	if diags.HasError() {
 		return diags
 	}
-	p.ClusterID = r.Session.ClusterID
 	plan.DriftedNodes, plan.OtherModeNodes = types.MapValueMust(types.StringType, nil), types.MapValueMust(types.StringType, nil)
 	diags.Append(plan.setPlanned(ctx, p, capacity.Capacity{})...)
 	diags.Append(atName(r.Session.Ledger.CreatePool(p.Name))...)

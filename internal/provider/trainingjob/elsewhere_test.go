@@ -1,7 +1,6 @@
 package trainingjob_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,53 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
-
-// A job whose pools are another cluster's, as with the wrong alias of the provider, would be planned on nodes that its own does not have.
-func TestPoolsOfAnotherCluster(t *testing.T) {
-	other := acctest.StartCloud(t, func(o *acsfake.Options) { o.ClusterID = "c-other" })
-	serveJobs(other)
-	serveJobs(acctest.StartCloud(t))
-	binary, err := localtest.Program("terraform-provider-gpuplan")
-	require.NoError(t, err)
-	cli := acctest.NewCLI(t, binary)
-	config := func(provider string) string {
-		return fmt.Sprintf(`
-provider "gpuplan" {
-  alias      = "other"
-  cluster_id = "c-other"
-  endpoint   = %q
-  kubeconfig = %q
-}
-resource "gpuplan_node_pool" "p" {
-  name          = "p"
-  instance_type = "ecs.gn6v-c10g1.20xlarge"
-  size          = 1
-  mode          = "topology"
-  vswitch_ids   = ["vsw-1"]
-}
-resource "gpuplan_training_job" "j" {
-  provider  = %s
-  name      = "j"
-  framework = "pytorch"
-  image     = "train:1"
-  roles     = { worker = { replicas = 1, gpus = 1 } }
-  pools     = [gpuplan_node_pool.p.capacity]
-}
-`, other.Endpoint, other.Kubeconfig, provider)
-	}
-	cli.Write(t, config("gpuplan.other"))
-	said, err := cli.Run("plan")
-	require.Error(t, err, said)
-	assert.Contains(t, acctest.Unwrapped(said), "Node pool p is one of cluster c-acctest, and job default/j is for cluster c-other, that of its provider configuration: it can use no nodes of another.")
-	cli.Write(t, config("gpuplan"))
-	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "2 to add")
-}
 
 const elsewhere = "it was in another cluster than the one that answers now (the UIDs of their namespaces kube-system are first and second)"
 

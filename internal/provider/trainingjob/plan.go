@@ -257,18 +257,6 @@ func (m model) offer(ctx context.Context) (o offer, diags diag.Diagnostics) {
 // anywhere reports whether the job may use any node, as far as is known.
 func (o offer) anywhere() bool { return !o.known || len(o.pools) == 0 }
 
-// elsewhere refuses pools of another cluster than the job's, as far as both are known.
-func (o offer) elsewhere(id, clusterID string) (diags diag.Diagnostics) {
-	for i, pool := range o.pools {
-		if pool.ClusterID != nil && clusterID != "" && *pool.ClusterID != clusterID {
-			diags.AddAttributeError(path.Root("pools").AtListIndex(i), "Pool of another cluster", fmt.Sprintf(
-				"Node pool %s is one of cluster %s, and job %s is for cluster %s, that of its provider configuration: it can use no nodes of another. "+
-					"Give it pools of its own cluster, or set provider to the configuration of theirs.", pool.Pool, *pool.ClusterID, id, clusterID))
-		}
-	}
-	return diags
-}
-
 // place checks that the gang fits on the pools and fills in where it will run. What admission
 // makes of it decides about the check alone.
 func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on offer, starts preflight.Answer) (diags diag.Diagnostics) {
@@ -280,9 +268,6 @@ func (r *trainingJob) place(ctx context.Context, m *model, after types.List, on 
 	}
 	spec, unknown, diags := m.spec(ctx)
 	if diags.HasError() {
-		return diags
-	}
-	if diags.Append(on.elsewhere(spec.ID(), r.Session.ClusterID)...); diags.HasError() {
 		return diags
 	}
 	spec.Ended = m.kept.Ended

@@ -138,18 +138,18 @@ func TestGatedMembers(t *testing.T) {
 
 // A member that a plugin refuses whatever the node is as if it was not there, until the plugin lets it by, or it is bound all the same.
 func TestRefusedMembers(t *testing.T) {
-	const missing = "gang ns/job cannot start: pod job-worker-0: no claim"
+	const missing = "gang ns/job cannot start: pod job-worker-0: no device"
 	for minimum, missing := range map[string]string{"3": missing, "2": ""} {
 		s := newState(t, "a")
 		pods := podtest.Workers(3, podtest.Label(contract.LightGangLabel, "job"), podtest.Label(contract.LightGangMinLabel, minimum))
 		for _, p := range pods {
 			s.SetPod(p)
 		}
-		for i, why := range []string{"no volume", "no claim", "no claim"} {
+		for i, why := range []string{"no volume", "no device", "no device"} {
 			assert.Equal(t, i == 0, s.Refuse(pods[0].UID, why), "whether nobody did before")
 		}
 		state, _ := s.Gang("ns/job")
-		assert.Equal(t, map[types.UID]string{pods[0].UID: "no claim"}, state.Refused)
+		assert.Equal(t, map[types.UID]string{pods[0].UID: "no device"}, state.Refused)
 		assert.Equal(t, missing, state.MissingText)
 		require.Len(t, state.Gang.Roles, 1)
 		assert.Equal(t, []string{"worker-1", "worker-2"}, state.Gang.Roles[0].Members)
@@ -164,13 +164,13 @@ func TestRefusedMembers(t *testing.T) {
 		assert.Empty(t, state.MissingText)
 		assert.Len(t, state.Gang.Roles[0].Members, 3)
 
-		s.Refuse(pods[0].UID, "no claim")
+		s.Refuse(pods[0].UID, "no device")
 		bound := pods[0].DeepCopy()
 		podtest.OnNode("a")(bound)
 		s.SetPod(bound)
 		assert.False(t, statusOf(s, "ns/job", pods[0].UID).Refused)
-		assert.False(t, s.Refuse(pods[0].UID, "no claim"))
-		assert.False(t, s.Refuse("another", "no claim"))
+		assert.False(t, s.Refuse(pods[0].UID, "no device"))
+		assert.False(t, s.Refuse("another", "no device"))
 	}
 }
 
@@ -184,7 +184,7 @@ func TestRefusedMemberOfAnotherRole(t *testing.T) {
 	}
 	for pod := range s.PodsOf("ns/job") {
 		if pod.Now().Name == "worker-2" {
-			s.Refuse(pod.Now().UID, "no claim")
+			s.Refuse(pod.Now().UID, "no device")
 		}
 	}
 	state, _ := s.Gang("ns/job")

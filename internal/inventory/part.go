@@ -144,8 +144,8 @@ func (c *MemberCounts) missing() int {
 
 // areGated reports whether all those that are missing, of each role, are there and cannot be placed yet.
 func (c *MemberCounts) areGated(missing int) bool {
-	lacks := func(p part) bool { return p.minimum-p.present > p.gated }
-	return missing <= c.gated && !slices.ContainsFunc(c.parts, lacks)
+	short := func(p part) bool { return p.minimum-p.present > p.gated }
+	return missing <= c.gated && !slices.ContainsFunc(c.parts, short)
 }
 
 // ofRoles says of which roles members must still appear, "" when it may be any.

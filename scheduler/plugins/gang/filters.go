@@ -185,14 +185,14 @@ func attached(v corev1.Volume) bool {
 		s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.ISCSI != nil || s.RBD != nil
 }
 
-// claims reports whether a pod names claims, which may lack while those of others like it are there.
-func claims(pod *corev1.Pod) bool {
+// mountsItsOwn reports whether a pod has volumes or devices that may be missing while those of others like it are there.
+func mountsItsOwn(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
 // dryRunFilters returns what other plugins reject of a decision, or else the order in which its
 // members can take their places. Members of a role are one shape: PreFilter runs once for
-// each, and for each member with claims, Filter for each member on its node, beside the members before it. The planner's order
+// each, and for each member with volumes or devices of its own, Filter for each member on its node, beside the members before it. The planner's order
 // is tried first, and where there is none, roles that go before others, and the first pod; a member that is refused tries again
 // after the others.
 func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, firstPod *corev1.Pod) (rejections, []string, *blocked, error) {
@@ -204,7 +204,7 @@ func (p *Plugin) dryRunFilters(ctx context.Context, d clustercache.Decision, fir
 		}
 	}
 	for _, a := range d.Result.Placement.Assignments {
-		if role, pod := roles[a.Member], d.Pods[a.Member]; r.roles[role] == nil || claims(pod) {
+		if role, pod := roles[a.Member], d.Pods[a.Member]; r.roles[role] == nil || mountsItsOwn(pod) {
 			why, err := r.prepare(ctx, role, pod)
 			if why != nil || err != nil {
 				return nil, nil, why, err

@@ -12,9 +12,9 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
-// tellAfter is how long another plugin has to refuse a pod before the pod says so: volumes and claims that are being made are often
+// recordRefusedAfter is how long another plugin has to refuse a pod before the pod says so: volumes and devices that are being made are often
 // there a moment later.
-const tellAfter = 2 * time.Second
+const recordRefusedAfter = 2 * time.Second
 
 // refusedPod is a pod that another plugin refuses whatever the node.
 type refusedPod struct {
@@ -23,9 +23,9 @@ type refusedPod struct {
 	told  string
 }
 
-// tellRefused writes on the pods of a gang that other plugins refuse whatever the node why they do. Meanwhile the gang is
+// recordRefused writes on the pods of a gang that other plugins refuse whatever the node why they do. Meanwhile the gang is
 // not activated: a pod that is bound must not say that it waits.
-func (p *Plugin) tellRefused(ctx context.Context, key string, state inventory.GangState) {
+func (p *Plugin) recordRefused(ctx context.Context, key string, state inventory.GangState) {
 	if len(state.Refused) == 0 {
 		delete(p.refusals, key)
 		return
@@ -40,13 +40,13 @@ func (p *Plugin) tellRefused(ctx context.Context, key string, state inventory.Ga
 		r, known := before[pod.UID]
 		if !known {
 			r.since = now
-			p.after(tellAfter, func() { p.statuses.add(key) })
+			p.after(recordRefusedAfter, func() { p.statuses.add(key) })
 		}
 		if hasText(pod, why) {
 			r.told = why
 		}
 		refusals[pod.UID] = r
-		if r.told != why && now.Sub(r.since) >= tellAfter {
+		if r.told != why && now.Sub(r.since) >= recordRefusedAfter {
 			due = append(due, pod)
 		}
 	}
@@ -61,7 +61,7 @@ func (p *Plugin) tellRefused(ctx context.Context, key string, state inventory.Ga
 	defer p.endRecording()
 	for _, pod := range due {
 		if !p.inPace(ctx) {
-			p.after(tellAfter, func() { p.statuses.add(key) })
+			p.after(recordRefusedAfter, func() { p.statuses.add(key) })
 			return
 		}
 		why := state.Refused[pod.UID]

@@ -14,8 +14,8 @@ import (
 	"github.com/gpuplan/terraform-provider-gpuplan/scheduler/clustercache"
 )
 
-// lacks has each of some pods mount a claim of its own, of which one is not there, "" for none.
-func (b *bench) lacks(name string, pods []*corev1.Pod) {
+// missing has each of some pods mount a volume of its own, of which one is not there, "" for none.
+func (b *bench) missing(name string, pods []*corev1.Pod) {
 	b.handle.refuses = func(pod *corev1.Pod) *fwk.Status {
 		if pod.Name != name {
 			return nil
@@ -23,13 +23,13 @@ func (b *bench) lacks(name string, pods []*corev1.Pod) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "volume claim not found").WithPlugin("Volumes")
 	}
 	for _, pod := range pods {
-		claim := corev1.PersistentVolumeClaimVolumeSource{ClaimName: pod.Name}
-		pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &claim}}}
+		volume := corev1.PersistentVolumeClaimVolumeSource{ClaimName: pod.Name}
+		pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &volume}}}
 	}
 }
 
-// rounds gives every pod that may enter the queue its cycle, some times over.
-func (b *bench) rounds(pods []*corev1.Pod) {
+// cycles gives every pod that may enter the queue its cycle, some times over.
+func (b *bench) cycles(pods []*corev1.Pod) {
 	b.Helper()
 	for range 8 {
 		for _, pod := range pods {
@@ -54,16 +54,16 @@ func TestOldGangReservesWithoutARefusedMember(t *testing.T) {
 			for _, p := range big {
 				p.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 			}
-			b.lacks(refused, big)
+			b.missing(refused, big)
 			b.submit(big)
-			b.rounds(big)
+			b.cycles(big)
 			assert.Equal(t, map[string]bool{"ns/big": true}, b.cache.Reserved())
 		})
 	}
 }
 
 // A member whose binding may have succeeded, and that another plugin refuses from then on, gives its GPUs back once the API server
-// tells that it is not bound.
+// shows that it is not bound.
 func TestRefusedMemberThatMayBeBound(t *testing.T) {
 	b := newBench(t, "a")
 	pods, rival := b.gangPods("job", 2, 4), b.gangPods("rival", 1, 4)
@@ -106,7 +106,7 @@ func TestPodIsRefusedWhileItsGangIsTried(t *testing.T) {
 	assert.Contains(t, b.says(pods[1]), "0 of 1")
 }
 
-// Room becomes free for a gang that can do without a member which turns out to be refused, in a dry run or in its own cycle: who came
+// Room becomes free for a gang that can do without a member which is refused then, in a dry run or in its own cycle: who came
 // later does not get it.
 func TestGangIsNotOvertakenForARefusedMember(t *testing.T) {
 	for _, own := range []bool{false, true} {
@@ -116,7 +116,7 @@ func TestGangIsNotOvertakenForARefusedMember(t *testing.T) {
 				low := b.spread("low", "a")
 				pods := b.gangPods("job", 2, 4)
 				elastic(pods, total)
-				b.lacks("job-1", pods)
+				b.missing("job-1", pods)
 				for _, p := range pods {
 					b.plugin.work.add(b.cache.SetPod(p))
 				}
@@ -147,9 +147,9 @@ func TestNobodyIsEvictedForARefusedMember(t *testing.T) {
 	b := newBench(t, "a", "b")
 	low, mate := b.runs("low", "a", 1, 8, 0), b.runs("mate", "b", 1, 8, 0)
 	pods := b.urgent("job", 2, 8)
-	b.lacks("job-1", pods)
+	b.missing("job-1", pods)
 	b.submit(pods)
-	b.rounds(pods)
+	b.cycles(pods)
 	assert.NotNil(t, b.live(low[0]))
 	assert.NotNil(t, b.live(mate[0]))
 	assert.Equal(t, "gang ns/job cannot start: pod job-1: volume claim not found", b.says(pods[0]))

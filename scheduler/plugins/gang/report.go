@@ -53,7 +53,7 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 	}
 	for _, key := range slices.Sorted(maps.Keys(gangs)) {
 		state, _ := p.cache.Gang(key)
-		p.tellRefused(ctx, key, state)
+		p.recordRefused(ctx, key, state)
 		if !p.pending(key) {
 			p.announce(ctx, key)
 			continue

@@ -149,7 +149,7 @@ func TestRefusedMembers(t *testing.T) {
 			assert.Equal(t, i == 0, s.Refuse(pods[0].UID, why), "whether nobody did before")
 		}
 		state, _ := s.Gang("ns/job")
-		assert.Equal(t, map[types.UID]string{pods[0].UID: "no device"}, state.Refused)
+		assert.Equal(t, map[types.UID]string{pods[0].UID: "no device"}, statusOf(s, "ns/job", "").Refusals)
 		assert.Equal(t, missing, state.MissingText)
 		require.Len(t, state.Gang.Roles, 1)
 		assert.Equal(t, []string{"worker-1", "worker-2"}, state.Gang.Roles[0].Members)

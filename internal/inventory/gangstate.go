@@ -30,8 +30,6 @@ type GangState struct {
 	MissingCause string
 	// Barred is the part of MissingText that is about the quota tree, or a fence.
 	Barred string
-	// Refused are the pods that a plugin refuses whatever the node, with why.
-	Refused map[types.UID]string
 	// Running counts the members that run; those that start late are none.
 	Running int
 	// PodGroup is the gang's PodGroup object, nil when it has none.
@@ -51,7 +49,6 @@ func StateOf(members []Member, podGroup *unstructured.Unstructured, tree *quota.
 	var found MemberCounts
 	state.Gang, found, state.Problems = gang(members, podGroup, tree, gpus)
 	state.Missing, state.Running = found.missing(), found.Running
-	state.Refused = found.refused
 	state.Barred = heldBack(bar, members, found, tree)
 	state.MissingText, state.MissingCause = found.missingText(placement.NameOf(state.Gang.ID))
 	if state.Barred != "" {

@@ -89,8 +89,8 @@ func TestGangWaitsForARefusedMember(t *testing.T) {
 	s.awaitBound("gang")
 }
 
-// The first member of an elastic gang names a claim for devices that does not exist, so that it is in no queue: the others run without it.
-func TestElasticGangRunsWithoutAMemberInNoQueue(t *testing.T) {
+// The first member of an elastic gang names a resource claim that does not exist: the others run without it, until it does.
+func TestElasticGangRunsWithoutAMemberThatHasNoDevices(t *testing.T) {
 	s := newTestCluster(t, machine{count: 1, mode: "topology"})
 	startScheduler(t)
 	s.submit(topologyGang("old", 1, 8))

@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/gpuplan/terraform-provider-gpuplan/internal/inventory"
 )
 
 // recordRefusedAfter is how long another plugin has to refuse a pod before the pod says so: volumes and devices that are being made are often
@@ -25,15 +23,17 @@ type refusedPod struct {
 
 // recordRefused writes on the pods of a gang that other plugins refuse whatever the node why they do. Meanwhile the gang is
 // not activated: a pod that is bound must not say that it waits.
-func (p *Plugin) recordRefused(ctx context.Context, key string, state inventory.GangState) {
-	if len(state.Refused) == 0 {
+func (p *Plugin) recordRefused(ctx context.Context, key string) {
+	reasons := p.cache.GangStatus(key, "").Refusals
+	if len(reasons) == 0 {
 		delete(p.refusals, key)
 		return
 	}
+	state, _ := p.cache.Gang(key)
 	now, before, refusals := p.now(), p.refusals[key], map[types.UID]refusedPod{}
 	var due []*corev1.Pod
 	for _, pod := range state.Pods {
-		why, refused := state.Refused[pod.UID]
+		why, refused := reasons[pod.UID]
 		if !refused {
 			continue
 		}
@@ -64,7 +64,7 @@ func (p *Plugin) recordRefused(ctx context.Context, key string, state inventory.
 			p.after(recordRefusedAfter, func() { p.statuses.add(key) })
 			return
 		}
-		why := state.Refused[pod.UID]
+		why := reasons[pod.UID]
 		if err := p.mark(ctx, pod, why); err != nil {
 			p.recordLater(ctx, key, err)
 			return

@@ -52,8 +52,7 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(gangs)) {
-		state, _ := p.cache.Gang(key)
-		p.recordRefused(ctx, key, state)
+		p.recordRefused(ctx, key)
 		if !p.pending(key) {
 			p.announce(ctx, key)
 			continue
@@ -61,6 +60,7 @@ func (p *Plugin) publish(ctx context.Context, gangs map[string]map[types.UID]boo
 		if pods := gangs[key]; len(pods) > 0 {
 			p.recordOf(key).overwritten(pods)
 		}
+		state, _ := p.cache.Gang(key)
 		if why := p.beginRecording(key, state); why.text != "" {
 			p.record(ctx, key, state, why)
 			p.endRecording()

@@ -309,12 +309,12 @@ func (t *turn) String() string {
 
 // before reports whether a job is certain to have its turn before another, where both stand in line: a controller has seen each
 // of them arrive, or they are of different seconds.
-func (a *turn) before(b *turn) bool {
-	at, bt := a.object.GetCreationTimestamp(), b.object.GetCreationTimestamp()
-	if order := at.Compare(bt.Time); order != 0 {
+func (t *turn) before(other *turn) bool {
+	at, otherAt := t.object.GetCreationTimestamp(), other.object.GetCreationTimestamp()
+	if order := at.Compare(otherAt.Time); order != 0 {
 		return order < 0
 	}
-	return a.seen && b.seen && a.made < b.made
+	return t.seen && other.seen && t.made < other.made
 }
 
 // judge goes through all that the run has seen, in the order in which it happened.

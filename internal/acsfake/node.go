@@ -100,15 +100,16 @@ func (s *Server) nextNode(p *PoolRecord) (n NodeRecord, ok bool) {
 		InstanceID:   "i-" + digest(20, p.ID, strconv.Itoa(number)),
 		InstanceType: types[at],
 		Number:       number,
-		Labels:       p.nodeLabels(types[at]),
+		Labels:       s.nodeLabels(p, types[at]),
 		Taints:       p.taints(),
 		Created:      s.clock.Now().UTC(),
 	}, true
 }
 
-// nodeLabels are the pool's labels and those that the cloud sets itself on a node of a type.
-func (p *PoolRecord) nodeLabels(instanceType string) map[string]string {
+// nodeLabels are a pool's labels and those that the cloud sets itself on a node of a type.
+func (s *Server) nodeLabels(p *PoolRecord, instanceType string) map[string]string {
 	labels := map[string]string{
+		contract.ClusterIDLabel:    s.opts.ClusterID,
 		contract.NodePoolIDLabel:   p.ID,
 		contract.InstanceTypeLabel: instanceType,
 	}

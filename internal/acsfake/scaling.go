@@ -164,7 +164,7 @@ func (s *Server) relabel(ctx context.Context, j *job) error {
 	for _, old := range nodes {
 		changed := old
 		s.mu.Lock()
-		changed.Labels, changed.Taints = p.nodeLabels(old.InstanceType), taints
+		changed.Labels, changed.Taints = s.nodeLabels(p, old.InstanceType), taints
 		before, after := p.node(old), p.node(changed)
 		s.mu.Unlock()
 		if err := s.backend().UpdateNode(ctx, before, after); err != nil {

@@ -21,7 +21,7 @@ func TestNodesCarryWhatTheCloudSets(t *testing.T) {
 		Name: "cn-local.10.0.1.1", PoolID: b.State().Pools[0].ID, PoolName: "v100", InstanceID: nodes[0].InstanceID,
 		InstanceType: "ecs.gn6v-c10g1.20xlarge", Index: 1, Mode: "topology",
 		Labels: map[string]string{
-			"ack.node.gpu.schedule": "topology", "alibabacloud.com/nodepool-id": b.State().Pools[0].ID,
+			"ack.node.gpu.schedule": "topology", "ack.aliyun.com": testCluster, "alibabacloud.com/nodepool-id": b.State().Pools[0].ID,
 			"node.kubernetes.io/instance-type": "ecs.gn6v-c10g1.20xlarge", "aliyun.accelerator/nvidia_name": "Tesla-V100-SXM2-16GB",
 			"aliyun.accelerator/nvidia_mem": "16160MiB", "aliyun.accelerator/nvidia_count": "8",
 		},

@@ -67,6 +67,8 @@ const (
 	NodeModeLabel = "ack.node.gpu.schedule"
 	// NodeGPUPolicyLabel selects how shared GPUs fill up: binpack (default) or spread.
 	NodeGPUPolicyLabel = "ack.node.gpu.placement"
+	// ClusterIDLabel is set by ACK to the ID of the node's cluster.
+	ClusterIDLabel = "ack.aliyun.com"
 	// NodePoolIDLabel is set by ACK to the ID of the node pool.
 	NodePoolIDLabel = "alibabacloud.com/nodepool-id"
 	// NodePoolNameLabel is set by our provider to the name of the node pool.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,19 @@ func ToView(pools ...Capacity) (*snapshot.View, error) {
 		}
 	}
 	return view, nil
+}
+
+// Elsewhere reports whether the pool is not one of the cluster of that ID, "" for not known, which has these nodes: by the ID
+// that ACK writes on nodes, which can have the names of another cluster's, or because it has none of those that exist.
+func (c Capacity) Elsewhere(clusterID string, nodes []corev1.Node) bool {
+	if of := c.LiveLabels[contract.ClusterIDLabel]; of != nil && clusterID != "" {
+		return *of != clusterID
+	}
+	exists := func(n Node) bool { return !strings.HasSuffix(n.Name, "]") }
+	here := func(n Node) bool {
+		return slices.ContainsFunc(nodes, func(live corev1.Node) bool { return live.Name == n.Name })
+	}
+	return slices.ContainsFunc(c.Nodes, exists) && !slices.ContainsFunc(c.Nodes, here)
 }
 
 // Planner returns the pool's nodes and the pods that stand for what is taken of them.

@@ -226,7 +226,7 @@ func reserved(key string) string {
 			return fmt.Sprintf("The service refuses labels that begin with %q.", prefix)
 		}
 	}
-	if _, ok := (capacity.Pool{}).NodeLabels()[key]; ok || key == contract.NodePoolIDLabel || slices.Contains(ofTheNode, key) {
+	if _, ok := (capacity.Pool{}).NodeLabels()[key]; ok || key == contract.NodePoolIDLabel || key == contract.ClusterIDLabel || slices.Contains(ofTheNode, key) {
 		return fmt.Sprintf("The label %s is set by the provider or by the platform.", key)
 	}
 	return ""

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/contract"
@@ -97,6 +98,9 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 	}
 	var delegated placement.Delegated
 	if snapshot != nil {
+		if diags.Append(c.elsewhere(pools, snapshot.Nodes)...); diags.HasError() {
+			return nil, diags
+		}
 		delegated = snapshot.Delegate(planned.Nodes)
 	}
 	planned.Admitted, planned.Added = c.admitted(snapshot, planned.Gang, nil, planned.Nodes)
@@ -126,6 +130,19 @@ func (c checker) plan(ctx context.Context, pools []capacity.Capacity, after []st
 		diags.Append(c.apart(assignments)...)
 	}
 	return assignments, diags
+}
+
+// elsewhere refuses pools of another cluster than the job's, as far as their nodes exist.
+func (c checker) elsewhere(pools []capacity.Capacity, nodes []corev1.Node) (diags diag.Diagnostics) {
+	for _, pool := range pools {
+		if pool.Elsewhere(c.session.ClusterID, nodes) {
+			diags.Append(session.Preflight(preflight.Finding{Attribute: "pools", Summary: "Pool of another cluster", Detail: fmt.Sprintf(
+				"Job %s can use no nodes of pool %s: the cluster of the job's provider configuration has none of them. "+
+					"Give the job pools of its own cluster, or the provider configuration of theirs. If they were deleted just now, plan again, with a refresh.",
+				c.spec.ID(), pool.Pool)}, c.level))
+		}
+	}
+	return diags
 }
 
 // alike says what keeps another scheduler than ours from placing replicas by their links: ACK's own takes only

@@ -1,6 +1,7 @@
 package trainingjob_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,10 +10,58 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/acsfake"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/job"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/kube"
+	"github.com/gpuplan/terraform-provider-gpuplan/internal/local/localtest"
 	"github.com/gpuplan/terraform-provider-gpuplan/internal/provider/acctest"
 )
+
+// A job whose pools are another cluster's, as with the wrong alias of the provider, would be planned on nodes that its own does not
+// have, though it may have nodes of the same names.
+func TestPoolsOfAnotherCluster(t *testing.T) {
+	other := acctest.StartCloud(t, func(o *acsfake.Options) { o.ClusterID = "c-other" })
+	serveJobs(other)
+	serveJobs(acctest.StartCloud(t))
+	binary, err := localtest.Program("terraform-provider-gpuplan")
+	require.NoError(t, err)
+	cli := acctest.NewCLI(t, binary)
+	pools := fmt.Sprintf(`
+provider "gpuplan" {
+  alias      = "other"
+  cluster_id = "c-other"
+  endpoint   = %q
+  kubeconfig = %q
+}
+resource "gpuplan_node_pool" "p" {
+  name          = "p"
+  instance_type = "ecs.gn6v-c10g1.20xlarge"
+  size          = 1
+  mode          = "topology"
+  vswitch_ids   = ["vsw-1"]
+}
+`, other.Endpoint, other.Kubeconfig)
+	job := func(provider string) string {
+		return pools + fmt.Sprintf(`
+resource "gpuplan_training_job" "j" {
+  provider  = %s
+  name      = "j"
+  framework = "pytorch"
+  image     = "train:1"
+  roles     = { worker = { replicas = 1, gpus = 1 } }
+  pools     = [gpuplan_node_pool.p.capacity]
+}
+`, provider)
+	}
+	cli.Write(t, pools)
+	cli.Must(t, "apply", "-auto-approve")
+	cli.Write(t, job("gpuplan.other"))
+	said, err := cli.Run("plan")
+	require.Error(t, err, said)
+	assert.Contains(t, acctest.Unwrapped(said), "Job default/j can use no nodes of pool p: the cluster of the job's provider configuration has none of them.")
+	cli.Write(t, job("gpuplan"))
+	assert.Contains(t, acctest.Unwrapped(cli.Must(t, "plan")), "1 to add")
+}
 
 const elsewhere = "it was in another cluster than the one that answers now (the UIDs of their namespaces kube-system are first and second)"
 
